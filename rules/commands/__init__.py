@@ -1,0 +1,1 @@
+"""The doit commands this project adds, one module each."""

@@ -1,0 +1,1 @@
+"""Where ONNX files come from: one module per kind of source."""

@@ -1,0 +1,1 @@
+"""One module per arrow of the graph: what each step makes from what."""
