@@ -1,0 +1,7 @@
+"""Run the worker: `python worker.pyz REQUEST RESULT`."""
+
+import sys
+
+from worker.main import main  # type: ignore[import-not-found]
+
+sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,44 @@
+"""Capturing a function as a TinyJit, and reading back what a capture holds."""
+
+from collections.abc import Callable
+from typing import Any
+
+from tinygrad import TinyJit
+from tinygrad.uop.ops import Ops, UOp
+
+
+def jit(function: Callable[..., Any]) -> Any:
+    """A pruned TinyJit that captures on its very first call.
+
+    tinygrad warms up on call 0 and captures on call 1; the warm-up lowers every kernel a second time for
+    nothing, because all shapes are fixed here.
+    """
+    captured = TinyJit(function, prune=True)
+    captured.cnt = 1
+    return captured
+
+
+def devices(captured: Any) -> list[str]:
+    """The devices that a captured JIT's buffers live on, sorted."""
+    linear: UOp = captured.captured._linear
+    found: set[str] = set()
+    for node in linear.toposort():
+        if node.op in (Ops.BUFFER, Ops.PARAM) and (device := node.device) is not None:
+            found.update((device,) if isinstance(device, str) else device)
+    return sorted(found)
+
+
+def names(captured: Any) -> list[str]:
+    """The argument names a captured JIT insists on."""
+    return [str(name) for name in captured.captured.expected_names]
+
+
+def kernels(captured: Any) -> int:
+    """How many kernels a captured JIT runs, graphed ones counted singly."""
+    return sum(1 for node in captured.captured._linear.toposort() if node.op is Ops.PROGRAM)
+
+
+def release_intermediates(*captures: Any) -> None:
+    """Drop the scratch buffers of captures, so that pickling them stores weights and nothing else."""
+    for captured in captures:
+        captured.captured.free_intermediates()

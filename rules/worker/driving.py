@@ -1,0 +1,253 @@
+"""Driving models in the layout `starpilot-single`: one policy JIT and one warp JIT for each camera."""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from tinygrad import Device, Tensor, dtypes
+
+from . import queues, warp
+from .capture import jit
+from .feed import Step, frame, matrix, on_device, on_host
+from .network import FEATURES_INPUT, HIDDEN, IMAGE, Network, load, networks_of
+from .nv12 import Nv12
+
+FORMAT_VERSION = 1
+POLICY_ORDER = ("on_policy", "off_policy", "policy")
+WARP_ARGUMENTS = {
+    "warp": ("img_q", "big_img_q", "tfm", "big_tfm", "frame", "big_frame"),
+    "policy": ("tfm", "big_tfm", "frame", "big_frame"),
+}
+POLICY_ARGUMENTS = {
+    "warp": ("img", "big_img", "feat_q", "desire_q", "packed_npy_inputs"),
+    "policy": ("warped", "img_q", "big_img_q", "feat_q", "desire_q", "packed_npy_inputs"),
+}
+
+
+@dataclass(frozen=True)
+class Places:
+    """Which device holds what: networks on `model`, warps on `warp`, camera frames on `frame`."""
+
+    model: str
+    warp: str
+    frame: str
+
+    @classmethod
+    def from_flags(cls) -> "Places":
+        """Read WARP_DEV and FRAME_DEV, which compile scripts honour and tinygrad does not."""
+        model = Device.DEFAULT
+        warp_device = os.environ.get("WARP_DEV") or model
+        return cls(model, warp_device, os.environ.get("FRAME_DEV") or warp_device)
+
+
+class Driving:
+    """One driving model: its networks, its histories, and the two functions that get captured."""
+
+    def __init__(self, request: dict[str, Any]) -> None:
+        self.request = request
+        self.contract: str = request["contract"]
+        self.model_size: tuple[int, int] = tuple(request["model_size"])
+        self.cameras = [tuple(camera) for camera in request["cameras"]]
+        self.networks = networks_of(request)
+        self.places = Places.from_flags()
+        self.policies = {role: self.networks[role] for role in POLICY_ORDER if role in self.networks}
+        self.whole: Network | None = self.networks.get("model")
+        self.history = self._history()
+
+    @property
+    def images(self) -> Network:
+        """The network that sees the images."""
+        return self.whole or self.networks["vision"]
+
+    @property
+    def policy(self) -> Network:
+        """The network whose inputs the packed vector feeds (all policies of a model share them)."""
+        return self.whole or next(iter(self.policies.values()))
+
+    def _history(self) -> queues.History:
+        shapes = self.policy.shapes
+        return queues.History(
+            frame_skip=self.request["frame_skip"],
+            feature_steps=shapes[FEATURES_INPUT][1],
+            desire_steps=shapes[self.policy.desire_key][1],
+            feeds_back=self.whole is not None,
+        )
+
+    @property
+    def policy_input_keys(self) -> list[str]:
+        """Every input of the policy but the images, in ONNX order."""
+        return [name for name in self.policy.shapes if IMAGE not in name]
+
+    @property
+    def packed_inputs(self) -> dict[str, tuple[int, ...]]:
+        """What the packed float32 vector holds, in order: name → shape."""
+        own_queue = (self.policy.desire_key, FEATURES_INPUT)
+        packed: dict[str, tuple[int, ...]] = {"desire": (queues.DESIRES,)}
+        packed |= {n: self.policy.shapes[n] for n in self.policy_input_keys if n not in own_queue}
+        if self.history.feeds_back:
+            packed["prev_feat"] = (1, queues.FEATURES)
+        return packed
+
+    def unpack(self, vector: Tensor) -> dict[str, Tensor]:
+        """The packed vector's parts, each in its own shape."""
+        parts: dict[str, Tensor] = {}
+        start = 0
+        for name, shape in self.packed_inputs.items():
+            stop = start + int(np.prod(shape))
+            parts[name] = vector[start:stop].reshape(shape)
+            start = stop
+        return parts
+
+    def new_queues(self) -> dict[str, Tensor]:
+        """Empty queues, on the devices that the contract puts them on."""
+        half = (self.model_size[1] // 2, self.model_size[0] // 2)
+        images = self.places.warp if self.contract == "warp" else self.places.model
+        shapes = {
+            "img_q": ((self.history.image_depth, 6, *half), dtypes.uint8, images),
+            "big_img_q": ((self.history.image_depth, 6, *half), dtypes.uint8, images),
+            "feat_q": ((self.history.feature_depth, 1, queues.FEATURES), dtypes.float32, self.places.model),
+            "desire_q": ((self.history.desire_depth, 1, queues.DESIRES), dtypes.float32, self.places.model),
+        }
+        return {
+            name: Tensor.zeros(*shape, dtype=dtype, device=device).contiguous().realize()
+            for name, (shape, dtype, device) in shapes.items()
+        }
+
+    def warp_function(self, camera: tuple[int, int]) -> Any:
+        """The function captured for one camera, under the contract's argument names."""
+        layout = Nv12.of(*camera)
+
+        def planes(frame: Tensor, matrix: Tensor) -> Tensor:
+            place = self.places.warp
+            return warp.driving_planes(frame.to(place), matrix.to(place), layout, self.model_size)
+
+        def warp_with_history(
+            img_q: Tensor, big_img_q: Tensor, tfm: Tensor, big_tfm: Tensor, frame: Tensor, big_frame: Tensor
+        ) -> tuple[Tensor, ...]:
+            pairs = ((img_q, planes(frame, tfm)), (big_img_q, planes(big_frame, big_tfm)))
+            pushed = [queues.push(queue, entry) for queue, entry in pairs]
+            return tuple(queues.image_stack(queue, self.history.frame_skip).contiguous() for queue in pushed)
+
+        def warp_only(tfm: Tensor, big_tfm: Tensor, frame: Tensor, big_frame: Tensor) -> Tensor:
+            return planes(frame, tfm).cat(planes(big_frame, big_tfm)).contiguous()
+
+        return warp_with_history if self.contract == "warp" else warp_only
+
+    def policy_function(self) -> Any:
+        """The function captured as `run_policy`, under the contract's argument names."""
+
+        def run_policy(
+            img: Tensor, big_img: Tensor, feat_q: Tensor, desire_q: Tensor, packed_npy_inputs: Tensor
+        ) -> tuple[Tensor, ...]:
+            place = self.places.model
+            return self._think(
+                img.to(place), big_img.to(place), feat_q, desire_q, packed_npy_inputs.to(place)
+            )
+
+        def run_policy_with_images(
+            warped: Tensor,
+            img_q: Tensor,
+            big_img_q: Tensor,
+            feat_q: Tensor,
+            desire_q: Tensor,
+            packed_npy_inputs: Tensor,
+        ) -> tuple[Tensor, ...]:
+            warped = warped.to(self.places.model)
+            pushed = (queues.push(img_q, warped[0:1]), queues.push(big_img_q, warped[1:2]))
+            road, wide = (queues.image_stack(queue, self.history.frame_skip) for queue in pushed)
+            return self._think(road, wide, feat_q, desire_q, packed_npy_inputs.to(self.places.model))
+
+        return run_policy if self.contract == "warp" else run_policy_with_images
+
+    def _think(
+        self, img: Tensor, big_img: Tensor, feat_q: Tensor, desire_q: Tensor, vector: Tensor
+    ) -> tuple[Tensor, ...]:
+        packed = self.unpack(vector)
+        skip = self.history.frame_skip
+        queues.push(desire_q, packed.pop("desire").reshape(1, 1, -1))
+        stacks = dict(zip(self.images.image_keys, (img, big_img), strict=True))
+        others = {self.policy.desire_key: queues.desires(desire_q, skip)}
+        if self.whole is not None:
+            queues.push(feat_q, packed.pop("prev_feat").reshape(1, 1, -1))
+            others[FEATURES_INPUT] = queues.features(feat_q, skip)
+            return (self.whole({**stacks, **others, **packed}).contiguous(),)
+        seen = self.networks["vision"](stacks).contiguous()
+        hidden = seen[:, self.images.slice_of(HIDDEN)]
+        queues.push(feat_q, hidden.reshape(1, 1, -1))
+        others[FEATURES_INPUT] = queues.features(feat_q, skip)
+        decided = [network({**others, **packed}).contiguous() for network in self.policies.values()]
+        return (seen, *decided)
+
+    def build(self) -> dict[str, Any]:
+        """The one file of the layout, its JITs not yet captured: `{"artifact": dict}`."""
+        load(self.networks)
+        metadata = {role: network.metadata for role, network in self.networks.items()}
+        artifact: dict[Any, Any] = {
+            "format_version": FORMAT_VERSION,
+            "model_type": self.request["kind"],
+            "metadata": metadata,
+            "frame_skip": self.history.frame_skip,
+            "policy_input_keys": self.policy_input_keys,
+            "image_history_pipeline": self.contract,
+            "warp_input_keys": list(WARP_ARGUMENTS[self.contract]),
+        }
+        if self.request.get("behavior_version"):
+            artifact["behavior_version"] = self.request["behavior_version"]
+        if self.whole is None:
+            artifact["policy_order"] = list(self.policies)
+        artifact["run_policy"] = jit(self.policy_function())
+        for camera in self.cameras:
+            artifact[camera] = jit(self.warp_function(camera))
+        return {"artifact": artifact}
+
+    def captures(self, files: dict[str, Any]) -> dict[str, Any]:
+        """The JITs of the file by label: `run_policy`, then one for each camera."""
+        artifact = files["artifact"]
+        warps = {"{}x{}".format(*camera): artifact[camera] for camera in self.cameras}
+        return {"run_policy": artifact["run_policy"], **warps}
+
+    def run(self, files: dict[str, Any], *, seed: int, steps: int) -> Iterator[Step]:
+        """Drive `steps` frames through every camera's warp and the policy, from empty queues each time."""
+        for camera in self.cameras:
+            yield from self._drive(files["artifact"], camera, np.random.RandomState(seed), steps)
+
+    def _drive(
+        self, artifact: dict[Any, Any], camera: Any, random: np.random.RandomState, steps: int
+    ) -> Iterator[Step]:
+        size, place = Nv12.of(*camera).size, self.places.frame
+        fed = self.new_queues()
+        held = list(fed.values())
+        previous = np.zeros(queues.FEATURES, np.float32)
+        for step in range(steps):
+            for name in ("tfm", "big_tfm"):
+                fed[name] = on_host(matrix(random, camera, self.model_size))
+            for name in ("frame", "big_frame"):
+                fed[name] = on_device(frame(random, size), place)
+            warped = artifact[camera](**{name: fed[name] for name in WARP_ARGUMENTS[self.contract]})
+            fed |= (
+                zip(("img", "big_img"), warped, strict=True)
+                if self.contract == "warp"
+                else {"warped": warped}
+            )
+            fed["packed_npy_inputs"] = on_host(self._pack(random, step, previous))
+            outputs = artifact["run_policy"](**{name: fed[name] for name in POLICY_ARGUMENTS[self.contract]})
+            arrays = [tensor.numpy() for tensor in outputs]
+            previous = arrays[0][0, self.images.slice_of(HIDDEN)].copy()
+            yield Step("{}x{}".format(*camera), arrays, [queue.numpy() for queue in held])
+
+    def _pack(self, random: np.random.RandomState, step: int, previous: Any) -> Any:
+        """One step's packed vector: a desire pulse now and then, small values, the feature fed back."""
+        parts: list[Any] = []
+        for name, shape in self.packed_inputs.items():
+            values = random.uniform(-1, 1, shape).astype(np.float32).flatten()
+            if name == "desire":
+                values = np.zeros(queues.DESIRES, np.float32)
+                values[step % queues.DESIRES] = float(step % 3 == 1)
+            elif name == "traffic_convention":
+                values = np.array([1, 0], np.float32)
+            elif name == "prev_feat":
+                values = previous
+            parts.append(values)
+        return np.concatenate(parts).astype(np.float32)

@@ -1,0 +1,56 @@
+"""Any other network: one ONNX file, one JIT, its inputs by name."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from tinygrad import Tensor
+
+from .capture import jit
+from .driving import FORMAT_VERSION, Places
+from .feed import Step, on_device
+from .network import load, networks_of
+
+
+class Generic:
+    """A network without a driving contract; an unknown dimension (a batch, say) counts as 1."""
+
+    def __init__(self, request: dict[str, Any]) -> None:
+        self.networks = networks_of(request)
+        (self.model,) = self.networks.values()
+        self.places = Places.from_flags()
+
+    def build(self) -> dict[str, Any]:
+        """The one file, its JIT not yet captured: `{"artifact": dict}`."""
+        load(self.networks)
+
+        def run_model(**inputs: Tensor) -> tuple[Tensor, ...]:
+            return tuple(output.contiguous() for output in self.model.outputs(inputs))
+
+        artifact = {
+            "format_version": FORMAT_VERSION,
+            "model_type": "generic",
+            "metadata": {"model": self.model.metadata},
+            "run_model": jit(run_model),
+        }
+        return {"artifact": artifact}
+
+    def captures(self, files: dict[str, Any]) -> dict[str, Any]:
+        """The one JIT by its label."""
+        return {"run_model": files["artifact"]["run_model"]}
+
+    def run(self, files: dict[str, Any], *, seed: int, steps: int) -> Iterator[Step]:
+        """Run `steps` random inputs."""
+        random = np.random.RandomState(seed)
+        for _ in range(steps):
+            inputs = {name: self._input(random, spec) for name, spec in self.model.spec["inputs"].items()}
+            outputs = files["artifact"]["run_model"](**inputs)
+            yield Step("run_model", [output.numpy() for output in outputs], [])
+
+    def _input(self, random: np.random.RandomState, spec: dict[str, Any]) -> Tensor:
+        shape = [size if isinstance(size, int) and size > 0 else 1 for size in spec["shape"]]
+        dtype = np.dtype(spec["dtype"])
+        whole = dtype.kind != "f"
+        top = 2 if dtype.kind == "b" else 100
+        values: Any = random.randint(0, top, shape) if whole else random.uniform(-1, 1, shape)
+        return on_device(values.astype(dtype), self.places.model)

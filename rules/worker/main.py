@@ -1,0 +1,105 @@
+"""The worker's front door: one request file in, artifacts and one result file out.
+
+A request is JSON (`operation`, `kind`, `networks`, … as `rules/steps/compile.py` writes it); the result file
+appears only when the work is complete. Everything printed goes to the model's log.
+"""
+
+import json
+import resource
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tinygrad import Device
+
+from . import artifact, capture
+from .driving import Driving
+from .feed import Step, digest
+from .generic import Generic
+from .monitoring import Monitoring
+from .network import DtypeNotes
+
+UNITS: dict[str, Any] = {
+    "vision_policy": Driving,
+    "vision_multi_policy": Driving,
+    "supercombo": Driving,
+    "dmonitoring": Monitoring,
+    "generic": Generic,
+}
+SEED, OTHER_SEED = 0, 1
+STEPS = 3
+
+
+def replayed(steps: list[Step]) -> list[dict[str, Any]]:
+    """What the host compares of a replay: digests, and whether every number is one."""
+    return [
+        {
+            "label": step.label,
+            "outputs": digest(step.outputs),
+            "state": digest(step.state),
+            "finite": all(bool(np.isfinite(array).all()) for array in step.outputs),
+            "varies": any(bool((array != array.flat[0]).any()) for array in step.outputs),
+        }
+        for step in steps
+    ]
+
+
+def captured(captures: dict[str, Any]) -> dict[str, Any]:
+    """What each capture was made on, how it is called, and how much it runs."""
+    return {
+        label: {
+            "devices": capture.devices(one),
+            "arguments": capture.names(one),
+            "kernels": capture.kernels(one),
+        }
+        for label, one in captures.items()
+    }
+
+
+def compile_(request: dict[str, Any]) -> dict[str, Any]:
+    """Capture every JIT, replay them, write the artifacts; returns facts about what was made."""
+    unit = UNITS[request["kind"]](request)
+    with DtypeNotes() as notes:
+        files = unit.build()
+        steps = list(unit.run(files, seed=SEED, steps=STEPS))
+    captures = unit.captures(files)
+    facts = {"replay": replayed(steps), "captures": captured(captures), "notes": notes.notes}
+    capture.release_intermediates(*captures.values())
+    for name, path in request["outputs"].items():
+        artifact.dump(files[name], Path(path))
+    return facts
+
+
+def verify(request: dict[str, Any]) -> dict[str, Any]:
+    """Load the artifacts from disk in this fresh process and replay them; the host judges the facts."""
+    unit = UNITS[request["kind"]](request)
+    files = {name: artifact.read(Path(path)) for name, path in request["outputs"].items()}
+    return {
+        "replay": replayed(list(unit.run(files, seed=SEED, steps=STEPS))),
+        "other": replayed(list(unit.run(files, seed=OTHER_SEED, steps=STEPS))),
+        "captures": captured(unit.captures(files)),
+    }
+
+
+OPERATIONS = {"compile": compile_, "verify": verify}
+
+
+def main(arguments: list[str]) -> int:
+    """`worker REQUEST RESULT`: do what the request file says, then write the result file."""
+    request_path, result_path = (Path(argument) for argument in arguments)
+    request = json.loads(request_path.read_text())
+    started = time.monotonic()
+    facts = OPERATIONS[request["operation"]](request)
+    facts["seconds"] = round(time.monotonic() - started, 3)
+    facts["peak_bytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (
+        1 if sys.platform == "darwin" else 1024
+    )
+    facts["device"] = Device.DEFAULT
+    facts["renderer"] = type(Device[Device.DEFAULT].renderer).__name__
+    facts["arch"] = str(Device[Device.DEFAULT].renderer.target)
+    temporary = result_path.with_name(result_path.name + ".tmp")
+    temporary.write_text(json.dumps(facts))
+    temporary.replace(result_path)
+    return 0
