@@ -1,1 +1,1 @@
-"""modelyard: models.toml → verified driving-model artifacts, manifests and releases, rebuilt only when stale."""
+"""modelyard: models.toml to verified driving-model artifacts and releases, rebuilt only when stale."""

@@ -13,7 +13,7 @@ from .network import load, networks_of
 
 
 class Generic:
-    """A network without a driving contract; an unknown dimension (a batch, say) counts as 1."""
+    """A network without a driving contract."""
 
     def __init__(self, request: dict[str, Any]) -> None:
         self.networks = networks_of(request)
@@ -48,8 +48,7 @@ class Generic:
             yield Step("run_model", [output.numpy() for output in outputs], [])
 
     def _input(self, random: np.random.RandomState, spec: dict[str, Any]) -> Tensor:
-        shape = [size if isinstance(size, int) and size > 0 else 1 for size in spec["shape"]]
-        dtype = np.dtype(spec["dtype"])
+        shape, dtype = spec["shape"], np.dtype(spec["dtype"])
         whole = dtype.kind != "f"
         top = 2 if dtype.kind == "b" else 100
         values: Any = random.randint(0, top, shape) if whole else random.uniform(-1, 1, shape)

@@ -5,8 +5,10 @@ appears only when the work is complete. Everything printed goes to the model's l
 """
 
 import json
+import os
 import resource
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -40,7 +42,7 @@ def replayed(steps: list[Step]) -> list[dict[str, Any]]:
             "outputs": digest(step.outputs),
             "state": digest(step.state),
             "finite": all(bool(np.isfinite(array).all()) for array in step.outputs),
-            "varies": any(bool((array != array.flat[0]).any()) for array in step.outputs),
+            "varies": all(array.size == 1 or bool((array != array.flat[0]).any()) for array in step.outputs),
         }
         for step in steps
     ]
@@ -86,8 +88,20 @@ def verify(request: dict[str, Any]) -> dict[str, Any]:
 OPERATIONS = {"compile": compile_, "verify": verify}
 
 
+def die_with_parent() -> None:
+    """Stop when standard input closes: whoever started this process is gone, and nobody wants its result."""
+
+    def watch() -> None:
+        while os.read(0, 1024):
+            pass
+        os._exit(130)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
 def main(arguments: list[str]) -> int:
     """`worker REQUEST RESULT`: do what the request file says, then write the result file."""
+    die_with_parent()
     request_path, result_path = (Path(argument) for argument in arguments)
     request = json.loads(request_path.read_text())
     started = time.monotonic()

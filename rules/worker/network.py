@@ -24,10 +24,18 @@ class Network:
 
     @cached_property
     def runner(self) -> OnnxRunner:
-        """The file, its weights on the device: a capture that had to read them would run them apart."""
+        """The file, its weights on the device: a capture that had to read them would run them apart.
+
+        Walking the graph once, without computing it, lets the runner read the shapes and axes it keeps as
+        constants; during a capture tinygrad forbids that.
+        """
         runner = OnnxRunner(self.path)
         Tensor.realize(*(value for value in runner.graph_values.values() if isinstance(value, Tensor)))
+        runner({name: self._blank(spec) for name, spec in self.spec["inputs"].items()})
         return runner
+
+    def _blank(self, spec: dict[str, Any]) -> Tensor:
+        return Tensor.zeros(*spec["shape"], dtype=getattr(dtypes, spec["dtype"]))
 
     def __call__(self, inputs: dict[str, Tensor]) -> Tensor:
         """The network's single output as float32 (1, N)."""

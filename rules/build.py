@@ -1,0 +1,148 @@
+"""Carrying a step out: restore it from the store or make it, put it in place, record it."""
+
+import datetime
+import shutil
+import time
+import traceback
+from collections.abc import Mapping
+from pathlib import Path
+
+from rules.decide import Judge
+from rules.errors import SourceError, WorkspaceError, YardError
+from rules.keeping.records import Output, Record
+from rules.keys import Content, differences, key_of
+from rules.step import Made, Step
+from rules.workspace import Workspace
+
+LOG_TAIL_LINES = 20
+
+
+def build(step: Step, judge: Judge, workspace: Workspace, *, force: bool = False) -> Record:
+    """Make `step` fresh and return its record; `force` makes it anew even when the store knows the result.
+
+    Raises YardError; then a failure record says what happened, and no target holds anything half made.
+    """
+    try:
+        record = _build(step, judge, workspace, force)
+    except YardError as error:
+        _note_failure(step, workspace, str(error))
+        raise
+    except OSError as error:
+        told = WorkspaceError(f"{step.task}: {error}", fix=f"mend that, then doit {step.task}")
+        _note_failure(step, workspace, str(told))
+        raise told from error
+    except Exception as error:
+        _note_failure(step, workspace, traceback.format_exc())
+        raise YardError(
+            f"{step.task}: {type(error).__name__}: {error} (a fault of modelyard's)",
+            fix=f"see {workspace.records.path_of(_failure(step))}",
+        ) from error
+    workspace.records.remove(_failure(step))
+    judge.built(step)
+    return record
+
+
+def _build(step: Step, judge: Judge, workspace: Workspace, force: bool) -> Record:
+    for upstream in step.after:
+        if not judge.decide(upstream).fresh:
+            raise YardError(f"{step.task}: {upstream.task} is not built", fix=f"doit {upstream.task}")
+    content = judge.content(step)
+    key = key_of(content)
+    started = time.monotonic()
+    known = None if force else workspace.store.result(key)
+    if known is not None:
+        blobs = {output["name"]: output["sha256"] for output in known["outputs"]}
+        facts = known["facts"]
+    else:
+        blobs, facts = _make(step, workspace)
+        _check_inputs_held_still(step, judge, content)
+    outputs = _put_in_place(step, judge, workspace, blobs)
+    record = Record(
+        step=step.task,
+        key=key,
+        content=content,
+        outputs=outputs,
+        made="built" if known is None else "restored",
+        built_at=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        seconds=round(time.monotonic() - started, 3),
+        facts=dict(facts),
+    )
+    workspace.records.write(step.record, record)
+    if known is None:
+        named = [{"name": output.name, "sha256": output.sha256} for output in outputs]
+        workspace.store.note_result(key, {"outputs": named, "facts": record.facts})
+    return record
+
+
+def _make(step: Step, workspace: Workspace) -> tuple[dict[str, str], Mapping[str, object]]:
+    scratch = workspace.store.scratch()
+    try:
+        made: Made = step.make(scratch)
+        store = workspace.store
+        blobs = {n: store.put(one) if isinstance(one, Path) else one for n, one in made.outputs.items()}
+        return blobs, made.facts
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _check_inputs_held_still(step: Step, judge: Judge, before: Content) -> None:
+    changed = differences(before, judge.content(step))
+    if changed:
+        names = ", ".join(name for name, _, _ in changed)
+        raise SourceError(f"{step.task}: {names} changed while it was being built", fix=f"doit {step.task}")
+
+
+def _put_in_place(
+    step: Step, judge: Judge, workspace: Workspace, blobs: Mapping[str, str]
+) -> tuple[Output, ...]:
+    outputs = tuple(
+        Output(name, step.place(name), workspace.store.path_of(sha256).stat().st_size, sha256)
+        for name, sha256 in blobs.items()
+    )
+    _clear_the_place(step, judge, workspace, outputs)
+    for output in outputs:
+        final = workspace.path(output.path)
+        if not (final.exists() and workspace.digests.of(final).sha256 == output.sha256):
+            workspace.store.place(output.sha256, final)
+    return outputs
+
+
+def _clear_the_place(step: Step, judge: Judge, workspace: Workspace, outputs: tuple[Output, ...]) -> None:
+    """Remove what this step made before and will not leave as it is: a set of files is never a mix of two."""
+    wanted = {output.path: output.sha256 for output in outputs}
+    before = workspace.records.read(step.record)
+    old = {output.path: output.sha256 for output in before.outputs} if before else {}
+    for path in reversed(old):
+        if wanted.get(path) != old[path]:
+            workspace.path(path).unlink(missing_ok=True)
+    for path in judge.listing(step.owns) if step.owns else []:
+        if path not in wanted:
+            _remove_stray(step, workspace, path)
+
+
+def _remove_stray(step: Step, workspace: Workspace, path: str) -> None:
+    """Remove a file that a killed run of ours left; refuse to touch anybody else's."""
+    final = workspace.path(path)
+    ours = workspace.store.holds(workspace.digests.of(final).sha256) or final.name.startswith((".tmp-", "._"))
+    if not ours:
+        raise WorkspaceError(
+            f"{step.task}: {final} does not belong there", fix=f"move it away, then doit {step.task}"
+        )
+    final.unlink()
+
+
+def _failure(step: Step) -> str:
+    return f"{step.model or step.record}_failure"
+
+
+def _note_failure(step: Step, workspace: Workspace, cause: str) -> None:
+    log = workspace.log(step.model or step.record)
+    tail = log.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:] if log.exists() else []
+    failure = {
+        "step": step.task,
+        "cause": cause,
+        "log": f"logs/{log.name}",
+        "log_tail": tail,
+        "next": f"doit {step.task}",
+    }
+    workspace.records.write_failure(_failure(step), failure)

@@ -1,0 +1,1 @@
+"""Where a compile runs. Every builder takes the same job and gives the same result."""

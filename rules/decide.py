@@ -1,0 +1,147 @@
+"""The one decision: is a step fresh, stale or unknown, and why. Running, listing, explaining all ask here."""
+
+import os
+import threading
+from dataclasses import dataclass
+from enum import Enum
+
+from rules.errors import YardError
+from rules.keeping.digests import Digest
+from rules.keeping.records import Output, Record
+from rules.keys import Content, differences, key_of
+from rules.step import Step
+from rules.workspace import Workspace
+
+IGNORED = (".DS_Store",)
+
+
+class State(Enum):
+    """`UNKNOWN`: something upstream is stale, so what this step will read is not known yet."""
+
+    FRESH = "fresh"
+    STALE = "stale"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why a step is not fresh: what changed, from what, to what (both may be empty)."""
+
+    what: str
+    old: str = ""
+    new: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.what} {self.old} → {self.new}" if self.old or self.new else self.what
+
+
+@dataclass(frozen=True)
+class Decision:
+    """The answer for one step, with what it was decided on."""
+
+    step: Step
+    state: State
+    reasons: tuple[Reason, ...] = ()
+    content: Content | None = None
+    record: Record | None = None
+
+    @property
+    def fresh(self) -> bool:
+        """Whether nothing needs to be done."""
+        return self.state is State.FRESH
+
+
+class Judge:
+    """Decides steps of one workspace; remembers its answers until something is built."""
+
+    def __init__(self, workspace: Workspace, *, verify: bool = False) -> None:
+        self.workspace = workspace
+        self.verify = verify
+        self._lock = threading.RLock()
+        self._decided: dict[str, Decision] = {}
+
+    def decide(self, step: Step) -> Decision:
+        """Fresh, stale or unknown, with every reason."""
+        with self._lock:
+            if (known := self._decided.get(step.task)) is None:
+                known = self._decided[step.task] = self._decide(step)
+            return known
+
+    def built(self, step: Step) -> None:
+        """`step` was just built: what is downstream must be decided anew."""
+        with self._lock:
+            self._decided = {task: one for task, one in self._decided.items() if one.fresh}
+            self._decided.pop(step.task, None)
+
+    def content(self, step: Step) -> Content:
+        """Everything that could change the step's bytes, now. Raises YardError, OSError."""
+        content: Content = {"settings": step.settings()}
+        if step.files:
+            content["files"] = {name: self._file(path) for name, path in sorted(step.files.items())}
+        if step.after:
+            content["inputs"] = {step.named(one): self._outputs(one) for one in step.after}
+        return content
+
+    def _file(self, path: os.PathLike[str]) -> Content:
+        digest = self.workspace.digests.of(str(path))
+        return {"sha256": digest.sha256, "size": digest.size}
+
+    def _outputs(self, upstream: Step) -> Content:
+        record = self.decide(upstream).record
+        return {output.name: output.sha256 for output in record.outputs} if record else {}
+
+    def _decide(self, step: Step) -> Decision:
+        waiting = [one for one in step.after if not self.decide(one).fresh]
+        record = self.workspace.records.read(step.record)
+        if waiting:
+            state = State.UNKNOWN if record else State.STALE
+            reasons = [Reason(f"follows {one.task}") for one in waiting]
+            return Decision(step, state, tuple(reasons if record else [Reason("never built"), *reasons]))
+        try:
+            content = self.content(step)
+        except (YardError, OSError) as error:
+            return Decision(step, State.STALE, (Reason(str(error).splitlines()[0]),), None, record)
+        reasons = self._reasons(step, content, record)
+        return Decision(step, State.STALE if reasons else State.FRESH, tuple(reasons), content, record)
+
+    def _reasons(self, step: Step, content: Content, record: Record | None) -> list[Reason]:
+        if record is None:
+            broken = self.workspace.records.path_of(step.record).exists()
+            return [Reason("its record cannot be read" if broken else "never built")]
+        reasons = []
+        if key_of(content) != record.key:
+            changed = differences(record.content, content)
+            reasons = [Reason(*one) for one in changed] or [Reason("its record was edited")]
+        reasons += [reason for output in record.outputs if (reason := self._damage(output))]
+        return reasons + self._strays(step, record)
+
+    def _damage(self, output: Output) -> Reason | None:
+        path = str(self.workspace.path(output.path))
+        digests = self.workspace.digests
+        try:
+            digest = digests.read_again(path) if self.verify else digests.of(path)
+        except FileNotFoundError:
+            return Reason(f"{output.path} is missing")
+        except OSError as error:
+            return Reason(f"{output.path} cannot be read ({error.strerror})")
+        if digest == Digest(output.sha256, output.size):
+            return None
+        if digest.size != output.size:
+            return Reason(f"{output.path} was changed on disk: size", f"{output.size:,}", f"{digest.size:,}")
+        return Reason(f"{output.path} was changed on disk:", output.sha256[:12], digest.sha256[:12])
+
+    def _strays(self, step: Step, record: Record) -> list[Reason]:
+        if step.owns is None:
+            return []
+        known = {output.path for output in record.outputs}
+        return [
+            Reason(f"{path} does not belong there") for path in self.listing(step.owns) if path not in known
+        ]
+
+    def listing(self, folder: str) -> list[str]:
+        """Every file under a workspace folder, as workspace paths, sorted."""
+        found = []
+        top = self.workspace.path(folder)
+        for where, _, names in os.walk(top):
+            found += [os.path.relpath(os.path.join(where, name), self.workspace.root) for name in names]  # noqa: PTH118
+        return sorted(path for path in found if os.path.basename(path) not in IGNORED)  # noqa: PTH119

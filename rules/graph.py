@@ -1,0 +1,328 @@
+"""The graph: every step that follows from the catalog, and how the steps hang together."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+from rules import parts, toolchain
+from rules.builders import local, package
+from rules.builders.job import Job
+from rules.catalog import Camera, Catalog, FlagSet, Model, Release, Source, Toolchain
+from rules.clients import starpilot
+from rules.decide import Judge
+from rules.errors import CatalogError
+from rules.keeping.records import Output
+from rules.keys import Content
+from rules.sources import kind_of
+from rules.step import Made, Step
+from rules.steps import compile as compiling
+from rules.steps import release as releasing
+from rules.steps import split, verify
+from rules.steps.fetch import checked, fetch
+from rules.workspace import Workspace
+
+MONITORING = "monitoring"
+MONITORING_FOLDER = "driver-monitoring"
+ARTIFACT = "artifact"
+
+
+@dataclass(frozen=True)
+class Unit:
+    """What is fetched, compiled and verified as one: a model, or driver monitoring."""
+
+    id: str
+    type: str | None
+    source: Source
+    flags: FlagSet
+    toolchain: Toolchain
+    cameras: tuple[Camera, ...]
+    options: Mapping[str, Any]  # contract, model size, behaviour: what only driving models have
+    frame_skip: int | None
+    tasks: tuple[str, str, str]  # names of the tasks that fetch, compile and verify it
+
+    @classmethod
+    def of(cls, model: Model) -> "Unit":
+        """A model of the catalog."""
+        driving = {
+            "contract": model.contract,
+            "model_size": list(model.model_size),
+            "behavior_version": model.version,
+            "layout": "starpilot-single",
+        }
+        return cls(
+            model.id,
+            model.type,
+            model.source,
+            model.flags,
+            model.toolchain,
+            model.cameras,
+            {} if model.type == "generic" else driving,
+            model.frame_skip,
+            (f"onnx:{model.id}", f"candidate:{model.id}", f"pkl:{model.id}"),
+        )
+
+
+class Graph:
+    """All steps of one catalog in one workspace, by task name, upstream first."""
+
+    def __init__(self, catalog: Catalog, workspace: Workspace) -> None:
+        self.catalog = catalog
+        self.workspace = workspace
+        self.judge = Judge(workspace)
+        self.base = catalog.path.parent
+        if MONITORING in catalog.models:
+            raise CatalogError(
+                f"{catalog.path.name}: models.{MONITORING}: the id is taken by driver monitoring"
+            )
+
+    @cached_property
+    def steps(self) -> dict[str, Step]:
+        """Every step by its task's name."""
+        made: dict[str, Step] = {}
+        for model in self.catalog.models.values():
+            self._add(made, *self._unit(Unit.of(model)))
+            if model.type != "generic":
+                self._add(made, self._parts(model, made[f"pkl:{model.id}"]))
+        if self.catalog.monitoring is not None:
+            self._add(made, *self._unit(self._monitoring()))
+        for release in self.catalog.releases.values():
+            self._add(made, *self._release(release, made))
+        return made
+
+    @property
+    def default(self) -> list[str]:
+        """What a plain `doit` makes: every release, driver monitoring, and models that no release holds."""
+        released = {m.id for r in self.catalog.releases.values() for m in self.catalog.members(r)}
+        others = [f"pkl:{one}" for one in self.catalog.models if one not in released]
+        monitoring = [MONITORING] if self.catalog.monitoring else []
+        return [*(f"release:{name}" for name in self.catalog.releases), *monitoring, *others]
+
+    def _add(self, made: dict[str, Step], *steps: Step) -> None:
+        made.update({step.task: step for step in steps})
+
+    def _monitoring(self) -> Unit:
+        monitoring = self.catalog.monitoring
+        assert monitoring is not None
+        return Unit(
+            MONITORING,
+            "dmonitoring",
+            monitoring.source,
+            monitoring.flags,
+            monitoring.toolchain,
+            monitoring.cameras,
+            {},
+            None,
+            ("onnx:monitoring", "candidate:monitoring", MONITORING),
+        )
+
+    # ---- one model: source → onnx → candidate → verified → parts
+
+    def _unit(self, unit: Unit) -> tuple[Step, Step, Step]:
+        source = self._source(unit)
+        candidate = self._candidate(unit, source)
+        return source, candidate, self._verified(unit, source, candidate)
+
+    def _source(self, unit: Unit) -> Step:
+        folder = MONITORING_FOLDER if unit.id == MONITORING else f"onnx/{unit.id}"
+        prefix = "" if unit.id == MONITORING else f"{unit.id}_"
+        module = kind_of(unit.source)
+
+        def make(scratch: Path) -> Made:
+            return fetch(unit.id, unit.type, unit.source, self.base, self._tinygrad(unit), scratch)
+
+        def settings() -> Content:
+            return {"kind": unit.source.kind, **module.identity(unit.source.options)}
+
+        return Step(
+            task=unit.tasks[0],
+            record=f"{unit.id}_source",
+            doc=f"ONNX files of {unit.id}, fetched and checked",
+            files=module.files(unit.source.options, self.base),
+            settings=settings,
+            make=make,
+            place=lambda name: f"{folder}/{prefix}{name}",
+            model=unit.id,
+        )
+
+    def _candidate(self, unit: Unit, source: Step) -> Step:
+        def make(scratch: Path) -> Made:
+            return self._compile(unit, source, scratch)
+
+        return Step(
+            task=unit.tasks[1],
+            record=f"{unit.id}_artifact",
+            doc=f"{unit.id} compiled, not yet verified",
+            settings=partial(self._compile_settings, unit),
+            make=make,
+            place=lambda name: f".store/candidates/{self._file(unit, name)}",
+            after=(source,),
+            model=unit.id,
+        )
+
+    def _verified(self, unit: Unit, source: Step, candidate: Step) -> Step:
+        def make(scratch: Path) -> Made:
+            return self._verify(unit, source, candidate, scratch)
+
+        folder = MONITORING_FOLDER if unit.id == MONITORING else "compiled"
+        targets = (f"compiled/{self._file(unit, ARTIFACT)}",) if unit.id != MONITORING else ()
+        return Step(
+            task=unit.tasks[2],
+            record=f"{unit.id}_validation",
+            doc=f"{unit.id} compiled and verified in a fresh process",
+            settings=partial(self._compile_settings, unit),
+            make=make,
+            place=lambda name: f"{folder}/{self._file(unit, name)}",
+            after=(source, candidate),
+            targets=targets,
+            model=unit.id,
+        )
+
+    def _file(self, unit: Unit, name: str) -> str:
+        if name != ARTIFACT:
+            return name
+        return f"{unit.id}_tinygrad.pkl" if unit.type == "generic" else starpilot.artifact_name(unit.id)
+
+    def _parts(self, model: Model, verified: Step) -> Step:
+        file = starpilot.artifact_name(model.id)
+
+        def make(scratch: Path) -> Made:
+            return split.split(self.workspace.path(f"compiled/{file}"), file, scratch)
+
+        return Step(
+            task=f"parts:{model.id}",
+            record=f"{model.id}_parts",
+            doc=f"{model.id} in parts, if it is over {parts.LIMIT:,} bytes",
+            settings=lambda: {"limit": parts.LIMIT, "part_size": parts.PART_SIZE},
+            make=make,
+            place=lambda name: f"compiled/{file}{name}",
+            after=(verified,),
+            model=model.id,
+        )
+
+    def _tinygrad(self, unit: Unit) -> Path:
+        return toolchain.tinygrad_root(unit.toolchain, self.base)
+
+    def _compile_settings(self, unit: Unit) -> Content:
+        digests = self.workspace.digests
+        return {
+            "flags": unit.flags.values,
+            "toolchain": toolchain.identity(self._tinygrad(unit), unit.flags, digests),
+            "worker": package.digest(digests),
+            "device": unit.flags.expected_device,
+            "cameras": [str(camera) for camera in unit.cameras],
+            "frame_skip": unit.frame_skip or f"{self.catalog.defaults.frame_skip}, or 1 at full rate",
+            "type": unit.type or "by files",
+            **unit.options,
+        }
+
+    def _request(
+        self, operation: str, unit: Unit, source: Step, outputs: Mapping[str, Path]
+    ) -> dict[str, Any]:
+        record = self.judge.decide(source).record
+        assert record is not None
+        files = {o.name.removesuffix(".onnx"): self.workspace.path(o.path) for o in record.outputs}
+        found = checked(unit.id, unit.type, files, self._tinygrad(unit))
+        settings = {
+            **unit.options,
+            "cameras": [[camera.width, camera.height] for camera in unit.cameras],
+            "frame_skip": compiling.frame_skip(found, unit.frame_skip, self.catalog.defaults.frame_skip),
+        }
+        named = compiling.networks(files, found)
+        return compiling.request(operation, compiling.kind(found, unit.type), named, settings, outputs)
+
+    def _run(self, unit: Unit, request: Mapping[str, Any], scratch: Path) -> dict[str, Any]:
+        return local.run(
+            Job(
+                label=unit.id,
+                request=request,
+                flags=unit.flags.values,
+                tinygrad=self._tinygrad(unit),
+                worker=package.packed(self.workspace.hidden / "workers", self.workspace.digests),
+                scratch=scratch,
+                log=self.workspace.log(unit.id),
+            )
+        )
+
+    def _outputs(self, unit: Unit) -> list[str]:
+        if unit.id != MONITORING:
+            return [ARTIFACT]
+        warps = [f"dm_warp_{camera}_tinygrad.pkl" for camera in unit.cameras]
+        return ["dmonitoring_model_tinygrad.pkl", "dmonitoring_model_metadata.pkl", *warps]
+
+    def _compile(self, unit: Unit, source: Step, scratch: Path) -> Made:
+        outputs = {name: scratch / name for name in self._outputs(unit)}
+        facts = self._run(unit, self._request("compile", unit, source, outputs), scratch)
+        return Made(dict(outputs), facts)
+
+    def _verify(self, unit: Unit, source: Step, candidate: Step, scratch: Path) -> Made:
+        record = self.judge.decide(candidate).record
+        assert record is not None
+        outputs = {o.name: self.workspace.path(o.path) for o in record.outputs}
+        seen = self._run(unit, self._request("verify", unit, source, outputs), scratch)
+        model, warp = unit.flags.expected_device, unit.flags.warp_device
+        frame = unit.flags.values.get("FRAME_DEV", warp)
+        promised = {str(camera): (warp, frame) for camera in unit.cameras}
+        promised |= dict.fromkeys(("run_policy", "dmonitoring_model", "run_model"), (model, warp))
+        verify.judge(unit.id, record.facts, seen, promised)
+        return Made({o.name: o.sha256 for o in record.outputs}, seen)
+
+    # ---- releases
+
+    def _release(self, release: Release, made: Mapping[str, Step]) -> tuple[Step, Step]:
+        models = self.catalog.members(release)
+        upstream = tuple(made[f"{kind}:{m.id}"] for m in models for kind in ("pkl", "parts"))
+        manifest = self._manifest(release, models, upstream)
+        return manifest, self._assembled(release, models, manifest, upstream)
+
+    def _entries(self, release: Release, models: tuple[Model, ...]) -> list[dict[str, Any]]:
+        published = releasing.names(self.catalog, release)
+        return [releasing.entry(model, published[model.id]) for model in models]
+
+    def _manifest(self, release: Release, models: tuple[Model, ...], upstream: tuple[Step, ...]) -> Step:
+        file = starpilot.manifest_name(release.name)
+        return Step(
+            task=f"manifest:{release.name}",
+            record=f"{release.name}_manifest",
+            doc=f"manifests/{file}",
+            settings=lambda: {"entries": self._entries(release, models)},
+            make=lambda scratch: releasing.manifest(self._entries(release, models), file, scratch),
+            place=lambda name: f"manifests/{name}",
+            after=upstream,
+            targets=(f"manifests/{file}",),
+        )
+
+    def _assembled(
+        self, release: Release, models: tuple[Model, ...], manifest: Step, upstream: tuple[Step, ...]
+    ) -> Step:
+        folder = f"ready-for-resources/{release.name}"
+        id_map = starpilot.id_map_name(release.name)
+
+        def make(scratch: Path) -> Made:
+            renamed = releasing.names(self.catalog, release)
+            artifacts = [self._artifact(model, renamed[model.id]) for model in models]
+            made = releasing.assemble(artifacts, self._recorded(f"manifest:{release.name}")[0], scratch)
+            if not release.suffix:
+                return made
+            return Made({id_map: releasing.id_map(renamed, release, scratch), **made.outputs}, made.facts)
+
+        return Step(
+            task=f"release:{release.name}",
+            record=f"{release.name}_release",
+            doc=f"{folder}/: every file of {release.name} under its published name",
+            settings=lambda: {"names": releasing.names(self.catalog, release)},
+            make=make,
+            place=lambda name: f"source-maps/{name}" if name == id_map else f"{folder}/{name}",
+            after=(*upstream, manifest),
+            owns=folder,
+        )
+
+    def _artifact(self, model: Model, published: str) -> releasing.Artifact:
+        (whole,) = self._recorded(f"pkl:{model.id}")
+        return releasing.Artifact(published, whole, self._recorded(f"parts:{model.id}"))
+
+    def _recorded(self, task: str) -> tuple[Output, ...]:
+        record = self.judge.decide(self.steps[task]).record
+        assert record is not None
+        return record.outputs

@@ -1,0 +1,81 @@
+"""What each step left behind: one JSON file a step, written the moment the step ends.
+
+Records are the memory of the build; deleting doit's own database loses nothing.
+"""
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rules.keeping.files import write_bytes
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Output:
+    """One file a step made: its name in keys, its path within the workspace, size in bytes, hex sha256.
+
+    Names do not hold the model's id, so that two ids with one source share one result.
+    """
+
+    name: str
+    path: str
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Record:
+    """A finished step: the key it was built under, all that went into the key, and what came out.
+
+    `facts` is what the step wants to tell later readers; none of it decides staleness.
+    """
+
+    step: str
+    key: str
+    content: dict[str, Any]
+    outputs: tuple[Output, ...]
+    made: str  # "built" or "restored"
+    built_at: str  # ISO 8601, UTC
+    seconds: float
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+class Records:
+    """All records of one workspace: `<name>.json` in one folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def path_of(self, name: str) -> Path:
+        """Where the record of this name is kept."""
+        return self.folder / f"{name}.json"
+
+    def read(self, name: str) -> Record | None:
+        """The record, or None when there is none or it cannot be understood (then the step is stale)."""
+        try:
+            raw = json.loads(self.path_of(name).read_bytes())
+            if raw.pop("format") != FORMAT:
+                return None
+            outputs = tuple(Output(**output) for output in raw.pop("outputs"))
+            return Record(outputs=outputs, **raw)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return None
+
+    def write(self, name: str, record: Record) -> None:
+        """Keep the record, atomically."""
+        write_bytes(self.path_of(name), _text({"format": FORMAT, **asdict(record)}))
+
+    def remove(self, name: str) -> None:
+        """Forget a record; the step is stale from then on."""
+        self.path_of(name).unlink(missing_ok=True)
+
+    def write_failure(self, name: str, failure: dict[str, Any]) -> None:
+        """Keep what went wrong with a model, for whoever looks later."""
+        write_bytes(self.path_of(name), _text({"format": FORMAT, **failure}))
+
+
+def _text(value: dict[str, Any]) -> bytes:
+    return (json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n").encode()

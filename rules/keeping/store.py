@@ -1,0 +1,144 @@
+"""The content store: every output lives once, by its sha256, and appears in place by a link or a copy.
+
+`cas/ab/<sha256>` holds bytes; `ac/<key>.json` says which outputs a build key once gave, so that going back to
+an earlier flag set restores instead of compiling.
+"""
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import secrets
+import shutil
+from pathlib import Path
+from typing import Any
+
+from rules.errors import WorkspaceError
+from rules.keeping.digests import CHUNK, Digests, sha256_of
+from rules.keeping.files import put_in_place, temporary_beside, write_bytes
+
+FICLONE = 0x40049409  # linux/fs.h: share the extents of another file
+
+
+class Store:
+    """The store under one folder."""
+
+    def __init__(self, root: Path, digests: Digests) -> None:
+        self.root = root
+        self.digests = digests
+
+    def path_of(self, sha256: str) -> Path:
+        """Where the bytes with this digest live, if they are here."""
+        return self.root / "cas" / sha256[:2] / sha256
+
+    def scratch(self) -> Path:
+        """A fresh folder to make outputs in, on the store's own file system."""
+        folder = self.root / "tmp" / f"{os.getpid()}-{secrets.token_hex(4)}"
+        folder.mkdir(parents=True)
+        return folder
+
+    def sweep(self) -> None:
+        """Remove what killed runs left half made. Only for the holder of the workspace's lock."""
+        shutil.rmtree(self.root / "tmp", ignore_errors=True)
+
+    def put(self, made: Path) -> str:
+        """Move a finished file into the store; returns its sha256. Nobody may write to the file any more."""
+        sha256 = sha256_of(made)
+        final = self.path_of(sha256)
+        if not self.holds(sha256):
+            with made.open("rb+") as file:
+                os.fsync(file.fileno())
+            final.parent.mkdir(parents=True, exist_ok=True)
+            made.chmod(0o444)
+            put_in_place(made, final)
+            self.digests.remember(final, sha256)
+        made.unlink(missing_ok=True)
+        return sha256
+
+    def holds(self, sha256: str) -> bool:
+        """Whether the bytes are here and still what their name says; a damaged blob is removed."""
+        blob = self.path_of(sha256)
+        try:
+            if self.digests.of(blob).sha256 == sha256:
+                return True
+            blob.unlink()
+        except FileNotFoundError:
+            pass
+        return False
+
+    def place(self, sha256: str, final: Path) -> None:
+        """Make the bytes appear under `final`, atomically: by reflink, else hard link, else copy.
+
+        Raises WorkspaceError when the store does not hold them intact.
+        """
+        if not self.holds(sha256):
+            raise WorkspaceError(
+                f"{final}: its bytes ({sha256[:12]}…) are no longer in the store {self.root}",
+                fix="doit forget the task that makes it, then doit",
+            )
+        final.parent.mkdir(parents=True, exist_ok=True)
+        blob, temporary = self.path_of(sha256), temporary_beside(final)
+        try:
+            with self.digests.same_bytes(blob):
+                _appear(blob, temporary)
+                put_in_place(temporary, final)
+        finally:
+            temporary.unlink(missing_ok=True)
+        self.digests.remember(final, sha256)
+
+    def note_result(self, key: str, result: dict[str, Any]) -> None:
+        """Remember what a build key gave."""
+        write_bytes(self._result_path(key), json.dumps(result, sort_keys=True, indent=1).encode())
+
+    def result(self, key: str) -> dict[str, Any] | None:
+        """What a build key once gave, if every byte of it is still here."""
+        try:
+            result: dict[str, Any] = json.loads(self._result_path(key).read_bytes())
+            outputs = result["outputs"]
+            complete = all(self.holds(output["sha256"]) for output in outputs)
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+        return result if complete else None
+
+    def forget_result(self, key: str) -> None:
+        """The next build of this key really builds."""
+        self._result_path(key).unlink(missing_ok=True)
+
+    def _result_path(self, key: str) -> Path:
+        return self.root / "ac" / f"{key}.json"
+
+
+def _appear(blob: Path, temporary: Path) -> None:
+    if _reflink(blob, temporary):
+        return
+    try:
+        temporary.hardlink_to(blob)
+    except OSError as error:
+        # exFAT has no links (EPERM, ENOTSUP, ENOSYS); another disk cannot share an inode (EXDEV); ext4 stops
+        # at 65,000 names (EMLINK).
+        if error.errno not in (
+            errno.EPERM,
+            errno.EXDEV,
+            errno.EMLINK,
+            errno.ENOTSUP,
+            errno.ENOSYS,
+            errno.EACCES,
+        ):
+            raise
+        _copy(blob, temporary)
+
+
+def _reflink(blob: Path, temporary: Path) -> bool:
+    with blob.open("rb") as source, temporary.open("xb") as target, contextlib.suppress(OSError):
+        fcntl.ioctl(target.fileno(), FICLONE, source.fileno())
+        return True
+    temporary.unlink()
+    return False
+
+
+def _copy(blob: Path, temporary: Path) -> None:
+    with blob.open("rb") as source, temporary.open("xb") as target:
+        shutil.copyfileobj(source, target, CHUNK)
+        target.flush()
+        os.fsync(target.fileno())

@@ -1,0 +1,116 @@
+"""Which ONNX operators a tinygrad implements, read from its source and never by importing it."""
+
+import ast
+import functools
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from rules.errors import SourceError
+
+FIX = "pin a tinygrad under [toolchains] that has an ONNX runner of the known form, such as 0.14.0"
+
+
+@dataclass(frozen=True)
+class Operators:
+    """`versioned` maps an operator to the (domain, first opset version) pairs it exists for."""
+
+    domains: frozenset[str]
+    plain: frozenset[str]
+    versioned: dict[str, frozenset[tuple[str, int]]]
+
+    def names(self) -> frozenset[str]:
+        """Every operator there is in some version."""
+        return self.plain | self.versioned.keys()
+
+    def implements(self, domain: str, operator: str, version: int) -> bool:
+        """Whether `operator` of `domain` ("" for the default one) runs at opset `version`."""
+        domain = domain or "ai.onnx"
+        if operator in self.versioned:
+            return any(own == domain and since <= version for own, since in self.versioned[operator])
+        return domain in self.domains and operator in self.plain
+
+    def missing(self, used: Iterable[tuple[str, str]], opsets: Mapping[str, int]) -> list[str]:
+        """The (domain, operator) pairs of `used` not implemented, as sorted names `domain.Operator`."""
+        return sorted(
+            f"{domain}.{operator}" if domain else operator
+            for domain, operator in used
+            if not self.implements(domain, operator, opsets.get(domain, 1))
+        )
+
+
+@functools.lru_cache(maxsize=8)
+def implemented(tinygrad_root: Path) -> Operators:
+    """The operators of the tinygrad package in the directory `tinygrad_root`.
+
+    Raises SourceError when `nn/onnx.py` is not there or does not have the form read here: get_onnx_ops with
+    a function or a {OpSetId: function} dict per operator, and a Domain enumeration.
+    """
+    path = tinygrad_root / "nn" / "onnx.py"
+    try:
+        tree = ast.parse(path.read_bytes())
+    except (OSError, SyntaxError, ValueError) as error:
+        raise SourceError(f"{path}: cannot be read as tinygrad's ONNX runner: {error}", fix=FIX) from error
+    domains = _domains(tree)
+    body = _body(tree)
+    found = Operators(frozenset(domains.values()), frozenset(_plain(body)), _versioned(body, domains))
+    if not (found.domains and found.plain):
+        raise SourceError(f"{path}: no get_onnx_ops and Domain were found, expected both", fix=FIX)
+    return found
+
+
+def _domains(tree: ast.Module) -> dict[str, str]:
+    """Member to value of the Domain enumeration."""
+    return {
+        target.id: item.value.value
+        for node in tree.body
+        if isinstance(node, ast.ClassDef) and node.name == "Domain"
+        for item in node.body
+        if isinstance(item, ast.Assign) and isinstance(item.value, ast.Constant)
+        for target in item.targets
+        if isinstance(target, ast.Name) and isinstance(item.value.value, str)
+    }
+
+
+def _body(tree: ast.Module) -> list[ast.stmt]:
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef) and node.name == "get_onnx_ops":
+            return node.body
+    return []
+
+
+def _plain(body: list[ast.stmt]) -> Iterator[str]:
+    for node in body:
+        if isinstance(node, ast.FunctionDef) and node.name[0].isupper():
+            yield node.name
+        elif isinstance(node, ast.Return) and isinstance(node.value, ast.Dict):
+            yield from _tensor_methods(node.value)
+
+
+def _tensor_methods(table: ast.Dict) -> Iterator[str]:
+    """Names of `**{op: getattr(Tensor, op.lower()) for op in (NAMES)}`."""
+    for value in table.values:
+        if isinstance(value, ast.DictComp) and isinstance(value.generators[0].iter, ast.Tuple | ast.List):
+            for name in value.generators[0].iter.elts:
+                if isinstance(name, ast.Constant) and isinstance(name.value, str):
+                    yield name.value
+
+
+def _versioned(body: list[ast.stmt], domains: dict[str, str]) -> dict[str, frozenset[tuple[str, int]]]:
+    return {
+        target.id: frozenset(_opsets(node.value, domains))
+        for node in body
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Dict)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+
+
+def _opsets(table: ast.Dict, domains: dict[str, str]) -> Iterator[tuple[str, int]]:
+    """The keys of `{OpSetId(Domain.X, version): function}`."""
+    for key in table.keys:
+        match key:
+            case ast.Call(args=[ast.Attribute(attr=member), ast.Constant(value=int(version))]) if (
+                member in domains
+            ):
+                yield domains[member], version

@@ -1,0 +1,48 @@
+"""A step of the graph: what it reads, what it depends on besides, what it makes, and how."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rules.keys import Content
+
+
+@dataclass(frozen=True)
+class Made:
+    """What a step's action made, and facts for its record.
+
+    `outputs` maps an output's name to a finished file in the scratch folder, or to the sha256 of bytes that
+    the store holds already. They are put in place in this order: what vouches for others comes last.
+    """
+
+    outputs: Mapping[str, Path | str]
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """One arrow of the graph.
+
+    `files` are sources outside the workspace, by logical name; `after` are the steps whose outputs this one
+    reads. `settings` gives everything else that could change the bytes; it raises YardError when the answer
+    is a mistake of the user's. `place` says where in the workspace an output goes; `targets` are the outputs
+    known before building (a step may make more: parts of a large file).
+    """
+
+    task: str
+    record: str
+    doc: str
+    settings: Callable[[], Content]
+    make: Callable[[Path], Made]
+    place: Callable[[str], str]
+    after: tuple["Step", ...] = ()
+    files: Mapping[str, Path] = field(default_factory=dict)
+    targets: tuple[str, ...] = ()
+    owns: str | None = None  # a workspace folder in which nothing but this step's outputs may lie
+    model: str | None = None
+
+    def named(self, upstream: "Step") -> str:
+        """How a key names an upstream step: without the id, when both make the same model."""
+        same = self.model is not None and upstream.model == self.model
+        return upstream.task.split(":")[0] if same else upstream.task

@@ -1,0 +1,28 @@
+"""source → onnx/<id>/: a model's ONNX files, under its id, each checked before anything is built on it."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from rules.catalog import Source
+from rules.sources import kind_of
+from rules.step import Made
+from rules.steps.preflight import Preflight, check_roles, infer_model_type, preflight
+
+
+def checked(
+    model_id: str, model_type: str | None, files: Mapping[str, Path], tinygrad: Path
+) -> dict[str, Preflight]:
+    """Preflight every file of a model by role, and the set as a whole. Raises SourceError."""
+    found = {role: preflight(model_id, path, tinygrad_root=tinygrad) for role, path in files.items()}
+    check_roles(model_id, model_type or infer_model_type(set(found)), found)
+    return found
+
+
+def fetch(
+    model_id: str, model_type: str | None, source: Source, base: Path, tinygrad: Path, scratch: Path
+) -> Made:
+    """Fetch a model's files by role into `scratch` and check them; `base` is the catalog's folder."""
+    files = kind_of(source).fetch(source.options, base, scratch)
+    found = checked(model_id, model_type, files, tinygrad)
+    facts = {role: one.as_json() for role, one in found.items()}
+    return Made({f"{role}.onnx": files[role] for role in sorted(files)}, facts)

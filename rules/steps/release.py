@@ -1,0 +1,102 @@
+"""parts and manifests → a release: every file under its published name, linked and never rebuilt."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rules import namespace, parts
+from rules.catalog import Catalog, Model, Release
+from rules.clients import starpilot
+from rules.keeping.records import Output
+from rules.step import Made
+
+CHECKSUM = ".sha256"
+
+
+def names(catalog: Catalog, release: Release) -> dict[str, str]:
+    """Published id by model id, in catalog order; a release without a suffix keeps the ids.
+
+    Raises CatalogError when the renaming is not one-to-one or would depend on the catalog's order.
+    """
+    ids = [model.id for model in catalog.members(release)]
+    if not release.suffix:
+        return {one: one for one in ids}
+    return namespace.rename(ids, version=release.name, suffix=release.suffix, explicit=release.ids)
+
+
+def entry(model: Model, published: str) -> dict[str, Any]:
+    """A model's manifest entry under its published id."""
+    return starpilot.manifest_entry(
+        published,
+        name=model.name,
+        version=model.version,
+        series=model.series,
+        released=model.released,
+        community_favorite=model.community_favorite,
+        uses_external_gpu=model.uses_external_gpu,
+    )
+
+
+def manifest(entries: Sequence[Mapping[str, Any]], name: str, scratch: Path) -> Made:
+    """The manifest file of a release."""
+    path = scratch / name
+    path.write_bytes(starpilot.manifest(entries))
+    return Made({name: path}, {"models": len(entries)})
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """What a release takes of one model: its published id, the whole artifact, and its parts, if any."""
+
+    published: str
+    whole: Output
+    pieces: tuple[Output, ...]
+
+    @property
+    def file(self) -> str:
+        """The published file name."""
+        return starpilot.artifact_name(self.published)
+
+    def outputs(self, scratch: Path) -> dict[str, Path | str]:
+        """Published name → bytes; parts first, the checksum that vouches for them last."""
+        if not self.pieces:
+            return {self.file: self.whole.sha256}
+        found: dict[str, Path | str] = {
+            self.file + piece.name: piece.sha256 for piece in self.pieces if piece.name != CHECKSUM
+        }
+        checksum = scratch / (self.file + CHECKSUM)
+        checksum.write_text(f"{self.whole.sha256}  {self.file}\n")
+        return {**found, checksum.name: checksum}
+
+    def multipart(self) -> dict[str, Any]:
+        """The artifact's line in `multipart.json`."""
+        names = parts.part_names(self.file, self.whole.size)
+        return {
+            "id": self.published,
+            "filename": self.file,
+            "size": self.whole.size,
+            "sha256": self.whole.sha256,
+            "parts": names,
+        }
+
+
+def assemble(artifacts: Sequence[Artifact], manifest_output: Output, scratch: Path) -> Made:
+    """The release's flat folder: artifacts and parts, `multipart.json`, and the manifest last."""
+    outputs: dict[str, Path | str] = {}
+    for artifact in artifacts:
+        outputs |= artifact.outputs(scratch)
+    multipart = scratch / "multipart.json"
+    multipart.write_bytes(starpilot.multipart(one.multipart() for one in artifacts if one.pieces))
+    outputs[multipart.name] = multipart
+    outputs[manifest_output.name] = manifest_output.sha256
+    return Made(outputs, {"artifacts": len(artifacts)})
+
+
+def id_map(renamed: Mapping[str, str], release: Release, scratch: Path) -> Path:
+    """The file that tells which id became which."""
+    path = scratch / starpilot.id_map_name(release.name)
+    path.write_bytes(
+        starpilot.id_map(renamed, source=release.origin or "", target=release.name, suffix=release.suffix)
+    )
+    return path

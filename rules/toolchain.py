@@ -1,0 +1,136 @@
+"""What compiles: a tinygrad tree, the Python and numpy that run it, and the machine's own compilers.
+
+All of it goes into a build key, by digest and not by name: a tree edited in place is another toolchain.
+"""
+
+import functools
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from rules.catalog import FlagSet, Toolchain
+from rules.errors import CatalogError, SourceError
+from rules.keeping.digests import Digests
+from rules.keys import Content, key_of
+
+CPUINFO = Path("/proc/cpuinfo")
+NVIDIA_DRIVER = Path("/proc/driver/nvidia/version")
+
+
+def tinygrad_root(toolchain: Toolchain, base: Path) -> Path:
+    """The folder of the `tinygrad` package that this toolchain pins.
+
+    Raises SourceError when it is not on this machine, and CatalogError when it is another release.
+    """
+    if toolchain.path is not None:
+        root = base / toolchain.path / "tinygrad"
+        if not (root / "tensor.py").is_file():
+            raise SourceError(
+                f"toolchain {toolchain.name}: {root} is no tinygrad", fix="correct its path in models.toml"
+            )
+        return root
+    if toolchain.git is not None:
+        raise SourceError(
+            f"toolchain {toolchain.name}: {toolchain.git} is not fetched by this version of modelyard",
+            fix=f'git clone it, git checkout {toolchain.commit}, and write path = "FOLDER" instead',
+        )
+    installed = _installed_version()
+    if installed != toolchain.tinygrad:
+        here = installed or "none"
+        raise CatalogError(
+            f"toolchain {toolchain.name}: pins tinygrad {toolchain.tinygrad}, but {here} is installed",
+            fix=f"{sys.executable} -m pip install tinygrad=={toolchain.tinygrad}, or change the pin",
+        )
+    return _installed_root()
+
+
+@functools.cache
+def _installed_root() -> Path:
+    found = importlib.util.find_spec("tinygrad")
+    if found is None or found.origin is None:
+        raise SourceError("tinygrad is not installed", fix="run the README's first command again")
+    return Path(found.origin).parent
+
+
+@functools.cache
+def _installed_version() -> str | None:
+    try:
+        return importlib.metadata.version("tinygrad")
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def tree_digest(root: Path, digests: Digests) -> str:
+    """One sha256 over every Python file of a tree: sorted paths and their digests."""
+    found: Content = {}
+    for where, folders, names in os.walk(root):
+        folders[:] = sorted(folder for folder in folders if folder != "__pycache__")
+        for name in sorted(names):
+            if name.endswith(".py") and not name.startswith("._"):
+                path = f"{where}/{name}"
+                found[os.path.relpath(path, root)] = digests.of(path).sha256
+    return key_of(found)
+
+
+def identity(root: Path, flags: FlagSet, digests: Digests) -> Content:
+    """What a build key holds of the toolchain and of the machine that runs it."""
+    content: Content = {
+        "tinygrad": tree_digest(root, digests),
+        "python": platform.python_version(),
+        "numpy": _numpy_version(),
+    }
+    return content | machine(flags)
+
+
+@functools.cache
+def _numpy_version() -> str:
+    return importlib.metadata.version("numpy")
+
+
+def machine(flags: FlagSet) -> Content:
+    """Compiler and processor, as far as they decide the bytes that this flag set gives.
+
+    tinygrad asks compilers for `native` code, so a CPU artifact is tied to the features of the processor it
+    was made on; its own backend would not tell.
+    """
+    target = flags.values["DEV"]
+    content: Content = {"machine": platform.machine()}
+    if flags.expected_device in ("CPU", "CL"):
+        content["cpu_features"] = key_of({"features": cpu_features()})
+    if target == "CPU" or target.startswith("CPU:CLANG"):
+        content["compiler"] = clang_version(flags.values.get("CC", "clang"))
+    if flags.expected_device in ("CUDA", "NV") and NVIDIA_DRIVER.exists():
+        content["driver"] = NVIDIA_DRIVER.read_text().splitlines()[0]
+    return content
+
+
+@functools.cache
+def cpu_features() -> str:
+    """The processor's features, sorted, as the kernel lists them; its name where there is no such list."""
+    if not CPUINFO.exists():
+        return platform.processor()
+    with CPUINFO.open() as file:
+        for line in file:
+            name, _, value = line.partition(":")
+            if name.strip() in ("flags", "Features"):
+                return " ".join(sorted(value.split()))
+    return platform.processor()
+
+
+@functools.cache
+def clang_version(compiler: str) -> str:
+    """The first line of the compiler's `--version`; raises SourceError when it is not on this machine."""
+    found = shutil.which(compiler)
+    if found is None:
+        raise SourceError(
+            f"{compiler} is not on this machine, and DEV=CPU compiles with it",
+            fix="install clang, or use the flag set cpu (x86-64, no compiler needed)",
+        )
+    return subprocess.run(
+        [found, "--version"], capture_output=True, text=True, check=True
+    ).stdout.splitlines()[0]

@@ -1,0 +1,48 @@
+"""Where everything of one workspace lies, and the keepers that look after it."""
+
+from functools import cached_property
+from pathlib import Path
+
+from rules.keeping.digests import Digests
+from rules.keeping.records import Records
+from rules.keeping.store import Store
+
+
+class Workspace:
+    """The folder `artifacts/` (or wherever it was moved to)."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def path(self, relative: str) -> Path:
+        """A workspace path as a path on this machine."""
+        return self.root / relative
+
+    @property
+    def hidden(self) -> Path:
+        """What users need not look at: the store, digests, caches, the lock."""
+        return self.root / ".store"
+
+    @property
+    def lock(self) -> Path:
+        """The lock file of the one writer."""
+        return self.hidden / "lock"
+
+    def log(self, name: str) -> Path:
+        """The log of one model's steps."""
+        return self.root / "logs" / f"{name}.log"
+
+    @cached_property
+    def digests(self) -> Digests:
+        """Remembered digests."""
+        return Digests(self.hidden / "digests.log")
+
+    @cached_property
+    def store(self) -> Store:
+        """The content store."""
+        return Store(self.hidden, self.digests)
+
+    @cached_property
+    def records(self) -> Records:
+        """The records in `results/`."""
+        return Records(self.root / "results")
