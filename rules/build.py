@@ -86,7 +86,7 @@ def _make(step: Step, workspace: Workspace) -> tuple[dict[str, str], Mapping[str
 
 
 def _check_inputs_held_still(step: Step, judge: Judge, before: Content) -> None:
-    changed = differences(before, judge.content(step))
+    changed = differences(before, judge.content_now(step))
     if changed:
         names = ", ".join(name for name, _, _ in changed)
         raise SourceError(f"{step.task}: {names} changed while it was being built", fix=f"doit {step.task}")

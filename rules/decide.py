@@ -2,6 +2,7 @@
 
 import os
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
@@ -54,9 +55,13 @@ class Decision:
 class Judge:
     """Decides steps of one workspace; remembers its answers until something is built."""
 
-    def __init__(self, workspace: Workspace, *, verify: bool = False) -> None:
+    def __init__(
+        self, workspace: Workspace, *, look_again: Callable[[], None] = lambda: None, verify: bool = False
+    ) -> None:
+        """`look_again` drops whatever steps' settings remember of the machine; `verify` reads every byte."""
         self.workspace = workspace
         self.verify = verify
+        self._look_again = look_again
         self._lock = threading.RLock()
         self._decided: dict[str, Decision] = {}
 
@@ -72,6 +77,12 @@ class Judge:
         with self._lock:
             self._decided = {task: one for task, one in self._decided.items() if one.fresh}
             self._decided.pop(step.task, None)
+            self._look_again()
+
+    def content_now(self, step: Step) -> Content:
+        """`content`, with nothing remembered of the machine."""
+        self._look_again()
+        return self.content(step)
 
     def content(self, step: Step) -> Content:
         """Everything that could change the step's bytes, now. Raises YardError, OSError."""

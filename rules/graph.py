@@ -12,7 +12,7 @@ from rules.builders.job import Job
 from rules.catalog import Camera, Catalog, FlagSet, Model, Release, Source, Toolchain
 from rules.clients import starpilot
 from rules.decide import Judge
-from rules.errors import CatalogError
+from rules.errors import ArtifactError, CatalogError
 from rules.keeping.records import Output
 from rules.keys import Content
 from rules.sources import kind_of
@@ -70,8 +70,9 @@ class Graph:
     def __init__(self, catalog: Catalog, workspace: Workspace) -> None:
         self.catalog = catalog
         self.workspace = workspace
-        self.judge = Judge(workspace)
         self.base = catalog.path.parent
+        self.toolchains = toolchain.Toolchains(self.base, workspace.digests)
+        self.judge = Judge(workspace, look_again=self.toolchains.look_again)
         if MONITORING in catalog.models:
             raise CatalogError(
                 f"{catalog.path.name}: models.{MONITORING}: the id is taken by driver monitoring"
@@ -205,11 +206,10 @@ class Graph:
         return toolchain.tinygrad_root(unit.toolchain, self.base)
 
     def _compile_settings(self, unit: Unit) -> Content:
-        digests = self.workspace.digests
         return {
             "flags": unit.flags.values,
-            "toolchain": toolchain.identity(self._tinygrad(unit), unit.flags, digests),
-            "worker": package.digest(digests),
+            "toolchain": self.toolchains.identity(unit.toolchain, unit.flags),
+            "worker": self.toolchains.worker(),
             "device": unit.flags.expected_device,
             "cameras": [str(camera) for camera in unit.cameras],
             "frame_skip": unit.frame_skip or f"{self.catalog.defaults.frame_skip}, or 1 at full rate",
@@ -253,6 +253,12 @@ class Graph:
 
     def _compile(self, unit: Unit, source: Step, scratch: Path) -> Made:
         outputs = {name: scratch / name for name in self._outputs(unit)}
+        if not local.offers(unit.flags.requires):
+            needed = f"flag set {unit.flags.name} requires {unit.flags.requires}"
+            raise ArtifactError(
+                f"{unit.id}: {needed}, which this machine lacks",
+                fix="run this on such a machine, or give the model another flag set in models.toml",
+            )
         facts = self._run(unit, self._request("compile", unit, source, outputs), scratch)
         return Made(dict(outputs), facts)
 

@@ -13,6 +13,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from rules.builders import package
 from rules.catalog import FlagSet, Toolchain
 from rules.errors import CatalogError, SourceError
 from rules.keeping.digests import Digests
@@ -77,14 +78,37 @@ def tree_digest(root: Path, digests: Digests) -> str:
     return key_of(found)
 
 
-def identity(root: Path, flags: FlagSet, digests: Digests) -> Content:
-    """What a build key holds of the toolchain and of the machine that runs it."""
-    content: Content = {
-        "tinygrad": tree_digest(root, digests),
-        "python": platform.python_version(),
-        "numpy": _numpy_version(),
-    }
-    return content | machine(flags)
+class Toolchains:
+    """The identities of one catalog's toolchains, each looked up once until somebody asks to look again."""
+
+    def __init__(self, base: Path, digests: Digests) -> None:
+        self.base = base
+        self.digests = digests
+        self._known: dict[tuple[str, str], Content] = {}
+
+    def identity(self, toolchain: Toolchain, flags: FlagSet) -> Content:
+        """What a build key holds of the toolchain, and of the machine that runs it."""
+        name = (toolchain.name, flags.name)
+        if name not in self._known:
+            tree = tree_digest(tinygrad_root(toolchain, self.base), self.digests)
+            self._known[name] = {
+                "tinygrad": {"version": toolchain.tinygrad, "tree": tree},
+                "python": platform.python_version(),
+                "numpy": _numpy_version(),
+                **machine(flags),
+            }
+        return self._known[name]
+
+    def worker(self) -> str:
+        """The digest of the worker's sources."""
+        name = ("worker", "")
+        if name not in self._known:
+            self._known[name] = {"sha256": package.digest(self.digests)}
+        return str(self._known[name]["sha256"])
+
+    def look_again(self) -> None:
+        """Files may have changed: what was looked up is no longer trusted."""
+        self._known.clear()
 
 
 @functools.cache

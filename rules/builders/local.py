@@ -11,6 +11,22 @@ from rules.builders.job import Job
 from rules.errors import ArtifactError
 
 PATH = "/usr/local/bin:/usr/bin:/bin:/opt/homebrew/bin"
+SIGNS = {  # a path that exists on machines with such a device
+    "QCOM": ("/dev/kgsl-3d0",),
+    "CUDA": ("/dev/nvidiactl", "/proc/driver/nvidia/version"),
+    "NV": ("/dev/nvidiactl",),
+    "AMD": ("/dev/kfd", "/dev/bus/usb"),
+    "CL": ("/etc/OpenCL/vendors",),
+    "METAL": ("/System/Library/Frameworks/Metal.framework",),
+}
+
+
+def offers(requirement: str | None) -> bool:
+    """Whether this machine meets a flag set's `requires` (`device:QCOM`)."""
+    if requirement is None:
+        return True
+    signs = SIGNS.get(requirement.removeprefix("device:"), ())
+    return any(Path(sign).exists() for sign in signs)
 
 
 def environment(job: Job, home: Path) -> dict[str, str]:

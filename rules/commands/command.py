@@ -1,0 +1,120 @@
+"""What our commands start from: their own argument vector, a sentence for each failure, an exit code."""
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from doit.cmd_base import Command as DoitCommand
+from doit.cmdparse import CmdOption
+
+from rules.commands.arguments import HELP, Parser, UsageError, typed
+from rules.errors import YardError
+
+if TYPE_CHECKING:
+    from rules.tasks import Yard
+
+CATALOG = "models.toml"
+DODO = "dodo.py"
+INTERRUPTED = 130  # 128 + SIGINT, as shells report it
+
+
+class NoCatalog(UsageError):
+    """There is no catalog here."""
+
+
+class Command(DoitCommand):  # type: ignore[misc]
+    """A command that needs no catalog and works in any folder.
+
+    A subclass gives `doc_purpose`, `doc_usage` (the operands), `cmd_options` (see `arguments.option`), how
+    many operands it takes at least and at most (None: any number), and `act`.
+    """
+
+    least = 0
+    most: int | None = None
+    _cmdparser: Parser | None
+
+    def act(self, options: dict[str, Any], operands: list[str]) -> int:
+        """Do it and return the exit code; `options` by name. A YardError raised here becomes a sentence."""
+        raise NotImplementedError
+
+    def get_options(self) -> list[CmdOption]:
+        """The command's options, and --help."""
+        return [CmdOption(one) for one in (*self.cmd_options, HELP)]
+
+    @property
+    def cmdparser(self) -> Parser:
+        """The parser of the command's own options."""
+        if self._cmdparser is None:
+            self._cmdparser = Parser(f"{self.bin_name} {self.name}", self.get_options())
+            self._cmdparser.overwrite_defaults(self.config_vals)
+        return self._cmdparser
+
+    def parse_execute(self, in_args: list[str]) -> int:
+        """doit's way in: parse what was typed and act on it."""
+        try:
+            code = self._parse_and_act(in_args)
+            sys.stdout.flush()
+            return code
+        except YardError as error:
+            print(f"ERROR: {error}", file=sys.stderr)
+            return error.exit_code
+        except BrokenPipeError:
+            # The reader (`| head`) has seen enough; Python would complain when it flushes stdout at the end.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 0
+        except OSError as error:
+            print(f"ERROR: doit {self.name}: {error}", file=sys.stderr)
+            return YardError.exit_code
+        except KeyboardInterrupt:
+            return INTERRUPTED
+
+    def _parse_and_act(self, in_args: list[str]) -> int:
+        options, operands = self.cmdparser.parse(typed(self.name, in_args))
+        if options["help"]:
+            print(self.help())
+            return 0
+        usage = f"{self.bin_name} {self.name} {self.doc_usage}"
+        if len(operands) < self.least:
+            raise UsageError(f"{self.bin_name} {self.name}: too few arguments", fix=usage)
+        if self.most is not None and len(operands) > self.most:
+            extra = " ".join(operands[self.most :])
+            raise UsageError(f"{self.bin_name} {self.name}: too many arguments: {extra}", fix=usage)
+        return self.act({**options, **self.opt_vals}, operands)
+
+
+class CatalogCommand(Command):
+    """A command that asks a catalog: that of the dodo.py, or the folder's models.toml when there is none."""
+
+    def __init__(self, task_loader: Any, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.loader = task_loader
+
+    def get_options(self) -> list[CmdOption]:
+        """The command's options, and those that say where the dodo.py is."""
+        return [*super().get_options(), *(CmdOption(one) for one in self.loader.cmd_options)]
+
+    def yard(self, options: dict[str, Any]) -> "Yard":
+        """The catalog and its workspace. Raises NoCatalog when neither file is here.
+
+        It changes to the folder of the dodo.py, as doit does, so resolve paths among the operands first.
+        Raises doit's InvalidDodoFile, which doit prints, when a file is here and cannot be used.
+        """
+        from rules.tasks import Yard
+
+        folder = Path(options.get("cwdPath") or ".")
+        if options.get("dodoFile") == DODO and not options["seek_file"] and not Path(DODO).exists():
+            if (folder / CATALOG).exists():
+                return Yard(folder / CATALOG)
+            raise NoCatalog(
+                f"{folder.resolve()}: neither {DODO} nor {CATALOG} is here",
+                fix=f"go to the folder that holds them, or {self.bin_name} {self.name} --file FOLDER/{DODO}",
+            )
+        self.loader.setup(options)
+        yard: Yard | None = self.loader.load_doit_config().get("yard")
+        if yard is None:
+            raise NoCatalog(
+                f'{options.get("dodoFile", DODO)}: it has no DOIT_CONFIG["yard"]',
+                fix="write DOIT_CONFIG = yard.config there",
+            )
+        return yard
