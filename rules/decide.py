@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
+from pathlib import Path
 
 from rules.errors import YardError
 from rules.keeping.digests import Digest
@@ -93,8 +94,9 @@ class Judge:
             content["inputs"] = {step.named(one): self._outputs(one) for one in step.after}
         return content
 
-    def _file(self, path: os.PathLike[str]) -> Content:
-        digest = self.workspace.digests.of(str(path))
+    def _file(self, path: Path) -> Content:
+        self.workspace.digests.look(path.parent)  # another file there may make another source
+        digest = self.workspace.digests.of(path)
         return {"sha256": digest.sha256, "size": digest.size}
 
     def _outputs(self, upstream: Step) -> Content:
@@ -154,5 +156,6 @@ class Judge:
         found = []
         top = self.workspace.path(folder)
         for where, _, names in os.walk(top):
+            self.workspace.digests.look(where)
             found += [os.path.relpath(os.path.join(where, name), self.workspace.root) for name in names]  # noqa: PTH118
         return sorted(path for path in found if os.path.basename(path) not in IGNORED)  # noqa: PTH119

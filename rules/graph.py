@@ -1,6 +1,6 @@
 """The graph: every step that follows from the catalog, and how the steps hang together."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -72,11 +72,29 @@ class Graph:
         self.workspace = workspace
         self.base = catalog.path.parent
         self.toolchains = toolchain.Toolchains(self.base, workspace.digests)
-        self.judge = Judge(workspace, look_again=self.toolchains.look_again)
+        self.judge = self.new_judge()
         if MONITORING in catalog.models:
             raise CatalogError(
                 f"{catalog.path.name}: models.{MONITORING}: the id is taken by driver monitoring"
             )
+
+    def new_judge(self, *, verify: bool = False) -> Judge:
+        """A judge who has decided nothing yet; `verify` makes it read every byte."""
+        return Judge(self.workspace, look_again=self.toolchains.look_again, verify=verify)
+
+    def needed(self, tasks: Iterable[str]) -> list[Step]:
+        """The steps of these tasks and everything upstream of them, upstream first."""
+        wanted: dict[str, Step] = {}
+
+        def add(step: Step) -> None:
+            if step.task not in wanted:
+                for one in step.after:
+                    add(one)
+                wanted[step.task] = step
+
+        for task in tasks:
+            add(self.steps[task])
+        return list(wanted.values())
 
     @cached_property
     def steps(self) -> dict[str, Step]:

@@ -1,6 +1,7 @@
 """The graph as doit sees it: a task for each step, and a database that is only a view of our records."""
 
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -8,10 +9,13 @@ from typing import Any
 from doit.dependency import FileChangedChecker
 from doit.exceptions import InvalidDodoFile, TaskFailed
 
+from rules import toolchain
 from rules.build import build
 from rules.catalog import load
 from rules.errors import YardError
 from rules.graph import Graph
+from rules.keeping.digests import sha256_of
+from rules.keys import key_of
 from rules.step import Step
 from rules.workspace import Workspace
 
@@ -42,7 +46,6 @@ class Yard:
         try:
             self.catalog = load(path, cache=self.workspace.hidden / "catalog.json")
             self.graph = Graph(self.catalog, self.workspace)
-            self.graph.steps  # noqa: B018  (faults in the catalog show before any work)
         except YardError as error:
             raise InvalidDodoFile(str(error)) from None
 
@@ -61,7 +64,11 @@ class Yard:
 
     def tasks(self) -> Iterator[dict[str, Any]]:
         """One doit task for each step."""
-        for step in self.graph.steps.values():
+        try:
+            steps = self.graph.steps
+        except YardError as error:
+            raise InvalidDodoFile(str(error)) from None
+        for step in steps.values():
             yield self._task(step)
 
     def _task(self, step: Step) -> dict[str, Any]:
@@ -78,6 +85,33 @@ class Yard:
             "meta": {"step": step},
         }
         return task | ({"name": name} if name else {})
+
+    def glance(self) -> int | None:
+        """How many steps the default tasks need, if all of them are fresh by the last run's seal."""
+        return self.workspace.seal.holds(self._identity())
+
+    def seal(self) -> None:
+        """Look at everything the default tasks need once more; if it is all fresh, seal it."""
+        digests = self.workspace.digests
+        digests.flush(wait=True)
+        digests.looked_at.clear()
+        judge = self.graph.new_judge()
+        needed = self.graph.needed(self.graph.default)
+        if all(judge.decide(step).fresh for step in needed):
+            for path in sorted(Path(__file__).parent.rglob("*.py")):
+                digests.look(path)
+            self.workspace.seal.write(self._identity(), len(needed), digests.looked_at)
+
+    def _identity(self) -> str:
+        """Everything but files that a decision depends on."""
+        return key_of(
+            {
+                "catalog": sha256_of(self.catalog.path),
+                "workspace": str(self.workspace.root),
+                "python": sys.version,
+                "cpu": toolchain.cpu_features(),
+            }
+        )
 
     def is_fresh(self, step: Step) -> bool:
         """doit's question, our answer."""

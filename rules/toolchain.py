@@ -70,6 +70,7 @@ def tree_digest(root: Path, digests: Digests) -> str:
     """One sha256 over every Python file of a tree: sorted paths and their digests."""
     found: Content = {}
     for where, folders, names in os.walk(root):
+        digests.look(where)
         folders[:] = sorted(folder for folder in folders if folder != "__pycache__")
         for name in sorted(names):
             if name.endswith(".py") and not name.startswith("._"):
@@ -91,6 +92,7 @@ class Toolchains:
         name = (toolchain.name, flags.name)
         if name not in self._known:
             tree = tree_digest(tinygrad_root(toolchain, self.base), self.digests)
+            self._look_at_what_has_no_digest(flags)
             self._known[name] = {
                 "tinygrad": {"version": toolchain.tinygrad, "tree": tree},
                 "python": platform.python_version(),
@@ -98,6 +100,14 @@ class Toolchains:
                 **machine(flags),
             }
         return self._known[name]
+
+    def _look_at_what_has_no_digest(self, flags: FlagSet) -> None:
+        """Files whose change changes the answer: numpy's, the compiler's."""
+        numpy = importlib.util.find_spec("numpy")
+        compiler = shutil.which(flags.values.get("CC", "clang"))
+        for path in (numpy.origin if numpy else None, compiler):
+            if path:
+                self.digests.look(path)
 
     def worker(self) -> str:
         """The digest of the worker's sources."""

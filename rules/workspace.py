@@ -5,6 +5,7 @@ from pathlib import Path
 
 from rules.keeping.digests import Digests
 from rules.keeping.records import Records
+from rules.keeping.seal import Seal
 from rules.keeping.store import Store
 
 
@@ -43,6 +44,11 @@ class Workspace:
         return Store(self.hidden, self.digests)
 
     @cached_property
+    def seal(self) -> Seal:
+        """What the last run found fresh, for the next one to find at a glance."""
+        return Seal(self.hidden / "seal.json")
+
+    @cached_property
     def records(self) -> Records:
         """The records in `results/`."""
-        return Records(self.root / "results")
+        return Records(self.root / "results", self.digests)

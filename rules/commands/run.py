@@ -12,6 +12,7 @@ from rules.keeping.lock import holding
 if TYPE_CHECKING:
     from rules.tasks import Yard
 
+DEFAULT_REPORTER = "console"  # doit's own default: the user asked for none
 WAIT = {
     "name": "wait",
     "short": "",
@@ -31,21 +32,33 @@ class Run(DoitRun):  # type: ignore[misc]
         """Load the tasks, then run them; a YardError is a sentence on stderr and an exit code."""
         params.setdefault("yard", None)
         try:
+            fresh = self._glance(params) if not args else None
+            if fresh is not None:
+                print(f"0 made, {fresh} up to date")
+                return 0
             return int(super().execute(params, args) or 0)
         except YardError as error:
             print(f"ERROR: {error}", file=sys.stderr)
             return error.exit_code
+
+    def _glance(self, params: Any) -> int | None:
+        """The number of fresh steps, when the last run's seal still holds and no option asks for more."""
+        if params["always"] or params["reporter"] != DEFAULT_REPORTER:
+            return None
+        self.loader.setup(params)
+        yard = self.loader.load_doit_config().get("yard")
+        return yard.glance() if yard else None
 
     def _execute(self, yard: "Yard | None", wait: bool, **options: Any) -> int:
         if yard is None:
             return int(super()._execute(**options))
         yard.force = options["always"]
         with holding(yard.workspace.lock, "doit " + " ".join(self.sel_tasks or []), wait=wait):
+            yard.workspace.seal.break_()
             yard.workspace.store.sweep()
-            try:
-                return int(super()._execute(**options))
-            finally:
-                yard.workspace.digests.flush(wait=True)
+            code = int(super()._execute(**options))
+            yard.seal()
+            return code
 
 
 # doit hands `_execute` the parameters that its signature names.

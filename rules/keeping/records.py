@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rules.keeping.digests import Digests
 from rules.keeping.files import write_bytes
 
 FORMAT = 1
@@ -46,8 +47,9 @@ class Record:
 class Records:
     """All records of one workspace: `<name>.json` in one folder."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, digests: Digests) -> None:
         self.folder = folder
+        self._digests = digests
 
     def path_of(self, name: str) -> Path:
         """Where the record of this name is kept."""
@@ -55,8 +57,10 @@ class Records:
 
     def read(self, name: str) -> Record | None:
         """The record, or None when there is none or it cannot be understood (then the step is stale)."""
+        path = self.path_of(name)
         try:
-            raw = json.loads(self.path_of(name).read_bytes())
+            self._digests.look(path)
+            raw = json.loads(path.read_bytes())
             if raw.pop("format") != FORMAT:
                 return None
             outputs = tuple(Output(**output) for output in raw.pop("outputs"))

@@ -1,0 +1,526 @@
+"""A pickle's opcodes run by a machine that builds light descriptions, imports nothing and calls nothing.
+
+The order of opcodes and what each does to the stack follow CPython's `pickletools`; bytes of payloads are
+passed over, never held. Every limit is a refusal: a pickle that loads may still be too strange to describe.
+"""
+
+import struct
+from collections.abc import Callable
+from typing import Any
+
+from rules.inspection.whole import Damage, Tape
+
+OPCODES = 10_000_000
+VALUES = 3_000_000  # containers, texts and objects
+MEMO = 4_000_000
+DEPTH = 1_000_000  # values on the stack
+MARKS = 200_000
+LINE = 4096  # bytes of a text opcode
+NUMBER = 64  # bytes of an integer that is kept
+TEXT = 4096  # bytes of a text that is kept
+TEXTS = 48 * 1024 * 1024  # bytes of all texts kept
+
+
+class Global:
+    """What the pickle would import: `name` is `module.name`, `at` the byte of its opcode."""
+
+    __slots__ = ("at", "module", "name", "short")
+
+    def __init__(self, module: str, short: str, at: int) -> None:
+        self.module, self.short, self.at = module, short, at
+        self.name = f"{module}.{short}"
+
+
+class Made:
+    """An object: what `of` returned for `arguments`, then `state` set on it and `items` added to it."""
+
+    __slots__ = ("arguments", "items", "of", "state")
+
+    def __init__(self, of: Any, arguments: Any) -> None:
+        self.of, self.arguments = of, arguments
+        self.state: Any = None
+        self.items: list[Any] | None = None
+
+
+class Payload:
+    """`size` bytes at `at` that were passed over; `buffer` is the index of an out-of-band one."""
+
+    __slots__ = ("at", "buffer", "size")
+
+    def __init__(self, size: int, at: int, buffer: int | None = None) -> None:
+        self.size, self.at, self.buffer = size, at, buffer
+
+
+class Mapping:
+    """A dict: keys and values in turn, since a described key need not be hashable."""
+
+    __slots__ = ("flat",)
+
+    def __init__(self, flat: list[Any]) -> None:
+        self.flat = flat
+
+
+class Machine:
+    """Runs one pickle from `tape`. `buffers` are the sizes of its out-of-band buffers; None when in-band.
+
+    After `run`: `root` is the value the pickle would return, `globals` what it would import in order,
+    `oddities` what an honest pickle of data never does, `payload` the bytes of its bytes objects.
+    """
+
+    def __init__(self, tape: Tape, buffers: list[int] | None = None) -> None:
+        self.tape = tape
+        self.buffers = buffers
+        self.buffers_used = 0
+        self.protocol = 0
+        self.opcodes = 0
+        self.globals: dict[str, Global] = {}
+        self.called: dict[str, Global] = {}
+        self.oddities: list[str] = []
+        self.payload = 0
+        self.root: Any = None
+        self._values = 0
+        self._texts = 0
+        self._known: dict[bytes, str] = {}
+        self._stack: list[Any] = []
+        self._marks: list[int] = []
+        self._memo: list[Any] = []
+        self._memoized = 0
+        self._code_at = 0
+
+    def run(self) -> None:
+        """Read opcodes up to STOP. Raises Damage with kind truncated, malformed or bomb."""
+        tape, table = self.tape, TABLE
+        while True:
+            code = tape.byte()
+            self.opcodes += 1
+            act = table.get(code)
+            if act is None:
+                raise self.malformed(f"0x{code:02x} is no pickle opcode", back=1)
+            if act is STOP:
+                self.root = self.pop()
+                return
+            act(self)
+            if self.opcodes > OPCODES:
+                raise self.bomb("opcodes", OPCODES)
+
+    def malformed(self, what: str, back: int = 0) -> Damage:
+        """What to raise when the opcodes make no sense."""
+        return Damage("malformed", f"malformed at byte {self.tape.position - back}: {what}")
+
+    def bomb(self, what: str, most: int) -> Damage:
+        """What to raise when a limit is reached."""
+        return Damage("bomb", f"pickle bomb: more than {most} {what} at byte {self.tape.position}")
+
+    def odd(self, what: str) -> None:
+        """Note what an honest artifact never does; only the first few are of interest."""
+        if len(self.oddities) < 20 and what not in self.oddities:
+            self.oddities.append(what)
+
+    # ---- stack
+
+    def push(self, value: Any) -> None:
+        """Push a value that costs no memory of its own."""
+        self._stack.append(value)
+        if len(self._stack) > DEPTH:
+            raise self.bomb("values on the stack", DEPTH)
+
+    def make(self, value: Any) -> None:
+        """Push a new value."""
+        self._values += 1
+        if self._values > VALUES:
+            raise self.bomb("values", VALUES)
+        self.push(value)
+
+    def pop(self) -> Any:
+        """Take the top value off."""
+        if len(self._stack) <= (self._marks[-1] if self._marks else 0):
+            raise self.malformed("the stack is empty")
+        return self._stack.pop()
+
+    def top(self) -> Any:
+        """The top value, left in place."""
+        value = self.pop()
+        self._stack.append(value)
+        return value
+
+    def mark(self) -> None:
+        """Remember how high the stack is."""
+        self._marks.append(len(self._stack))
+        if len(self._marks) > MARKS:
+            raise self.bomb("nested marks", MARKS)
+
+    def pop_mark(self) -> list[Any]:
+        """Take off everything above the last mark."""
+        if not self._marks:
+            raise self.malformed("no mark is set")
+        at = self._marks.pop()
+        values = self._stack[at:]
+        del self._stack[at:]
+        return values
+
+    def discard(self) -> None:
+        """POP: the top value, or the mark if that is what is on top."""
+        if self._marks and self._marks[-1] == len(self._stack):
+            self._marks.pop()
+        else:
+            self.pop()
+
+    # ---- memo
+
+    def put(self, index: int) -> None:
+        """Remember the top value as `index`; an unpickler allocates room for every index below, too."""
+        value = self.top()
+        if index >= MEMO:
+            raise self.bomb("memo entries", MEMO)
+        if index >= len(self._memo):
+            self._memo.extend([UNSET] * (index + 1 - len(self._memo)))
+        self._memoized += self._memo[index] is UNSET
+        self._memo[index] = value
+
+    def memoize(self) -> None:
+        """Remember the top value under the next number."""
+        self.put(self._memoized)
+
+    def get(self, index: int) -> None:
+        """Push what is remembered as `index`."""
+        value = self._memo[index] if 0 <= index < len(self._memo) else UNSET
+        if value is UNSET:
+            raise self.malformed(f"memo entry {index} is not set")
+        self.push(value)
+
+    # ---- values
+
+    def text(self, size: int) -> None:
+        """Push a text, or its description when it is long."""
+        if size > TEXT:
+            self._pass_over(size, counts=False)
+            return
+        raw = self.tape.take(size)
+        known = self._known.get(raw)
+        if known is None:
+            known = self._known[raw] = self._decode(raw)
+        self.push(known)
+
+    def _decode(self, raw: bytes) -> str:
+        self._texts += len(raw) + 100
+        if self._texts > TEXTS:
+            raise self.bomb("bytes of text", TEXTS)
+        try:
+            return raw.decode("utf-8", "surrogatepass")
+        except UnicodeDecodeError as error:
+            raise self.malformed("a text is not UTF-8") from error
+
+    def binary(self, size: int) -> None:
+        """Push the description of a bytes object."""
+        self._pass_over(size, counts=True)
+
+    def _pass_over(self, size: int, counts: bool) -> None:
+        at = self.tape.position
+        self.tape.skip(size)
+        self.payload += size * counts
+        self.make(Payload(size, at))
+
+    def whole_number(self, size: int) -> None:
+        """Push an integer of `size` bytes, or its description when it is absurd."""
+        if size < 0:
+            raise self.malformed(f"an integer has {size} bytes")
+        if size > NUMBER:
+            self._pass_over(size, counts=False)
+        else:
+            self.push(int.from_bytes(self.tape.take(size), "little", signed=True))
+
+    def line(self) -> str:
+        """The rest of a text opcode's line."""
+        return self.tape.line(LINE).decode("utf-8", "backslashreplace")
+
+    def spelled(self, convert: Callable[[str], Any]) -> None:
+        """Push a number that is spelled out."""
+        spelled = self.line()
+        try:
+            self.push(convert(spelled))
+        except ValueError as error:
+            raise self.malformed(f"{spelled[:40]!r} is no number") from error
+
+    def buffer(self) -> None:
+        """NEXT_BUFFER: push the description of the next out-of-band buffer."""
+        if self.buffers is None:
+            raise self.malformed("an in-band pickle asks for an out-of-band buffer", back=1)
+        index = self.buffers_used
+        if index >= len(self.buffers):
+            raise Damage(
+                "truncated",
+                f"out-of-band buffer {index} is missing: expected more than {index}, got {len(self.buffers)}",
+            )
+        self.buffers_used += 1
+        self.payload += self.buffers[index]
+        self.make(Payload(self.buffers[index], -1, index))
+
+    # ---- containers
+
+    def tuple_of(self, count: int) -> None:
+        """Push a tuple of the top `count` values."""
+        values = [self.pop() for _ in range(count)]
+        self.make(tuple(reversed(values)))
+
+    def append(self, values: list[Any]) -> None:
+        """Add values to the list, set or object on top."""
+        target = self.top()
+        if isinstance(target, Made):
+            target.items = target.items or []
+            target.items.extend(values)
+        elif isinstance(target, list):
+            target.extend(values)
+        else:
+            raise self.malformed(f"items are added to {described(target)}")
+
+    def set_items(self, values: list[Any]) -> None:
+        """Set keys and values on the dict or object on top."""
+        target = self.top()
+        if len(values) % 2:
+            raise self.malformed("a key has no value")
+        if isinstance(target, Mapping):
+            target.flat.extend(values)
+        elif isinstance(target, Made):
+            target.items = target.items or []
+            target.items.extend(values)
+        else:
+            raise self.malformed(f"keys are set on {described(target)}")
+
+    def mapping(self) -> None:
+        """DICT: push a dict of everything above the mark."""
+        values = self.pop_mark()
+        if len(values) % 2:
+            raise self.malformed("a key has no value")
+        self.make(Mapping(values))
+
+    # ---- imports and calls
+
+    def imports(self, module: Any, short: Any) -> Global | None:
+        """Note an import; a name that is not plain text cannot be judged, so it is odd."""
+        if not (isinstance(module, str) and isinstance(short, str)):
+            self.odd("computed import")
+            return None
+        module = OLD_MODULES.get(module, module)
+        found = self.globals.get(f"{module}.{short}")
+        if found is None or found.module != module:
+            found = Global(module, short, self.tape.position)
+            self._texts += len(found.name)
+            self.globals[found.name] = found
+        return found
+
+    def stack_global(self) -> None:
+        """STACK_GLOBAL: import what the two top texts name."""
+        short, module = self.pop(), self.pop()
+        self.make(self.imports(module, short))
+
+    def call(self, function: Any, arguments: Any) -> None:
+        """Push what calling `function` would make."""
+        if isinstance(function, Global):
+            self.called[function.name] = function
+        else:
+            self.odd(f"call of {described(function)}")
+        self.make(Made(function, arguments))
+
+    def reduce(self) -> None:
+        """REDUCE and NEWOBJ: call the second value with the first."""
+        arguments, function = self.pop(), self.pop()
+        self.call(function, arguments)
+
+    def new_with_keywords(self) -> None:
+        """NEWOBJ_EX: class, positional and keyword arguments."""
+        keywords, arguments, function = self.pop(), self.pop(), self.pop()
+        self.call(function, arguments)
+        self.top().state = keywords
+
+    def instance(self) -> None:
+        """INST: an import and a call in one."""
+        module, short = self.line(), self.line()
+        self.call(self.imports(module, short), tuple(self.pop_mark()))
+
+    def object_of(self) -> None:
+        """OBJ: a call of the first value above the mark."""
+        values = self.pop_mark()
+        if not values:
+            raise self.malformed("an object has no class")
+        self.call(values[0], tuple(values[1:]))
+
+    def build(self) -> None:
+        """BUILD: set state on an object."""
+        state, target = self.pop(), self.top()
+        if isinstance(target, Made):
+            target.state = state
+        else:
+            self.odd(f"state set on {described(target)}")
+
+    def announce(self, protocol: int) -> None:
+        """PROTO: the protocol that follows."""
+        if protocol > 5:
+            raise self.malformed(f"pickle protocol {protocol} is newer than 5", back=1)
+        self.protocol = max(self.protocol, protocol)
+
+    def frame(self, size: int) -> None:
+        """FRAME: how many bytes belong together; an unpickler fetches them all at once."""
+        if size > self.tape.left:
+            raise Damage(
+                "truncated",
+                f"truncated at byte {self.tape.stop}: a frame of {size} bytes starts at {self.tape.position}",
+            )
+
+
+def described(value: Any) -> str:
+    """A few words for a value."""
+    if isinstance(value, Global):
+        return value.name
+    if isinstance(value, Made) and isinstance(value.of, Global):
+        return f"what {value.of.name} returns"
+    return {Made: "a computed object", Payload: "bytes", Mapping: "a dict"}.get(
+        type(value), f"a {type(value).__name__}"
+    )
+
+
+def _float_line(text: str) -> float:
+    return float(text)
+
+
+def _int_line(text: str) -> Any:
+    return {"00": False, "01": True}.get(text) if text in ("00", "01") else int(text[:400])
+
+
+def _signed(machine: Machine) -> int:
+    return int.from_bytes(machine.tape.take(4), "little", signed=True)
+
+
+def _double(machine: Machine) -> float:
+    value: float = struct.unpack(">d", machine.tape.take(8))[0]
+    return value
+
+
+def _string_line(machine: Machine) -> None:
+    machine.push(machine.line().strip("'\""))
+
+
+def _none_to(machine: Machine, what: str) -> None:
+    machine.odd(what)
+    machine.make(Made(None, ()))
+
+
+def _persistent_line(machine: Machine) -> None:
+    _none_to(machine, f"persistent id {machine.line()[:80]!r}")
+
+
+def _persistent(machine: Machine) -> None:
+    machine.pop()
+    _none_to(machine, "persistent id")
+
+
+def _sized(width: int, act: str, signed: bool = False) -> "Act":
+    """An opcode whose first `width` bytes are a length or an index for the method `act`."""
+    method: Callable[[Machine, int], None] = getattr(Machine, act)
+
+    def run(machine: Machine) -> None:
+        method(machine, int.from_bytes(machine.tape.take(width), "little", signed=signed))
+
+    return run
+
+
+def _constant(value: Any) -> "Act":
+    return lambda machine: machine.push(value)
+
+
+def _extension(width: int) -> "Act":
+    return lambda machine: _none_to(machine, f"extension code {machine.tape.number(width)}")
+
+
+Act = Callable[[Machine], None]
+UNSET = object()
+OLD_MODULES = {"__builtin__": "builtins", "copy_reg": "copyreg"}  # as an unpickler reads protocol 2
+
+
+def STOP(machine: Machine) -> None:  # noqa: N802
+    """The last opcode; `Machine.run` ends there."""
+
+
+TABLE: dict[int, Act] = {
+    ord(code): act
+    for code, act in {
+        "\x80": _sized(1, "announce"),
+        "\x95": _sized(8, "frame"),
+        ".": STOP,
+        # values
+        "N": _constant(None),
+        "\x88": _constant(True),
+        "\x89": _constant(False),
+        "K": lambda m: m.push(m.tape.byte()),
+        "M": lambda m: m.push(m.tape.number(2)),
+        "J": lambda m: m.push(_signed(m)),
+        "I": lambda m: m.spelled(_int_line),
+        "L": lambda m: m.spelled(lambda text: int(text.rstrip("L")[:400])),
+        "\x8a": _sized(1, "whole_number"),
+        "\x8b": _sized(4, "whole_number", signed=True),
+        "F": lambda m: m.spelled(_float_line),
+        "G": lambda m: m.push(_double(m)),
+        "S": _string_line,
+        "V": lambda m: m.push(m.line()),
+        "T": _sized(4, "binary"),
+        "U": _sized(1, "binary"),
+        "X": _sized(4, "text"),
+        "\x8c": _sized(1, "text"),
+        "\x8d": _sized(8, "text"),
+        "B": _sized(4, "binary"),
+        "C": _sized(1, "binary"),
+        "\x8e": _sized(8, "binary"),
+        "\x96": _sized(8, "binary"),
+        "\x97": Machine.buffer,
+        "\x98": lambda m: m.push(m.pop()),
+        # containers
+        "(": Machine.mark,
+        ")": lambda m: m.push(()),
+        "\x85": lambda m: m.tuple_of(1),
+        "\x86": lambda m: m.tuple_of(2),
+        "\x87": lambda m: m.tuple_of(3),
+        "t": lambda m: m.make(tuple(m.pop_mark())),
+        "\x91": lambda m: m.make(tuple(m.pop_mark())),
+        "]": lambda m: m.make([]),
+        "\x8f": lambda m: m.make([]),
+        "l": lambda m: m.make(m.pop_mark()),
+        "a": lambda m: m.append([m.pop()]),
+        "e": lambda m: m.append(m.pop_mark()),
+        "\x90": lambda m: m.append(m.pop_mark()),
+        "}": lambda m: m.make(Mapping([])),
+        "d": Machine.mapping,
+        "s": lambda m: m.set_items([m.pop(), m.pop()][::-1]),
+        "u": lambda m: m.set_items(m.pop_mark()),
+        # stack and memo
+        "0": Machine.discard,
+        "1": lambda m: None if m.pop_mark() else None,
+        "2": lambda m: m.push(m.top()),
+        "q": _sized(1, "put"),
+        "r": _sized(4, "put"),
+        "p": lambda m: m.put(_index(m)),
+        "\x94": Machine.memoize,
+        "h": _sized(1, "get"),
+        "j": _sized(4, "get"),
+        "g": lambda m: m.get(_index(m)),
+        # imports and calls
+        "c": lambda m: m.make(m.imports(m.line(), m.line())),
+        "\x93": Machine.stack_global,
+        "R": Machine.reduce,
+        "\x81": Machine.reduce,
+        "\x92": Machine.new_with_keywords,
+        "b": Machine.build,
+        "i": Machine.instance,
+        "o": Machine.object_of,
+        "P": _persistent_line,
+        "Q": _persistent,
+        "\x82": _extension(1),
+        "\x83": _extension(2),
+        "\x84": _extension(4),
+    }.items()
+}
+
+
+def _index(machine: Machine) -> int:
+    text = machine.line()
+    if not text.isascii() or not text.isdigit() or len(text) > 12:
+        raise machine.malformed(f"{text[:40]!r} is no memo index")
+    return int(text)
