@@ -6,15 +6,17 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from rules import parts, toolchain
+from rules import architecture, parts, toolchain
 from rules.builders import local, package
 from rules.builders.job import Job
+from rules.builders.room import UNMEASURED, WEIGHT_COPIES, Room
+from rules.builders.warm import Warm
 from rules.catalog import Camera, Catalog, FlagSet, Model, Release, Source, Toolchain
 from rules.clients import starpilot
 from rules.decide import Judge
 from rules.errors import ArtifactError, CatalogError
 from rules.keeping.records import Output
-from rules.keys import Content
+from rules.keys import Content, key_of
 from rules.sources import kind_of
 from rules.step import Made, Step
 from rules.steps import compile as compiling
@@ -73,6 +75,9 @@ class Graph:
         self.base = catalog.path.parent
         self.toolchains = toolchain.Toolchains(self.base, workspace.digests)
         self.judge = self.new_judge()
+        self.warm = Warm()
+        self.room = Room()
+        self.cold = False  # compile every model in a process of its own
         if MONITORING in catalog.models:
             raise CatalogError(
                 f"{catalog.path.name}: models.{MONITORING}: the id is taken by driver monitoring"
@@ -250,18 +255,25 @@ class Graph:
         named = compiling.networks(files, found)
         return compiling.request(operation, compiling.kind(found, unit.type), named, settings, outputs)
 
-    def _run(self, unit: Unit, request: Mapping[str, Any], scratch: Path) -> dict[str, Any]:
-        return local.run(
-            Job(
-                label=unit.id,
-                request=request,
-                flags=unit.flags.values,
-                tinygrad=self._tinygrad(unit),
-                worker=package.packed(self.workspace.hidden / "workers", self.workspace.digests),
-                scratch=scratch,
-                log=self.workspace.log(unit.id),
-            )
+    def _job(self, unit: Unit, request: Mapping[str, Any], scratch: Path) -> Job:
+        return Job(
+            label=unit.id,
+            request=request,
+            flags=unit.flags.values,
+            tinygrad=self._tinygrad(unit),
+            worker=package.packed(self.workspace.hidden / "workers", self.workspace.digests),
+            scratch=scratch,
+            log=self.workspace.log(unit.id),
         )
+
+    def _kinship(self, unit: Unit, request: Mapping[str, Any]) -> str:
+        """What two compiles must have in common for one process to serve both."""
+        structures = {
+            role: architecture.structure(Path(network["path"]))
+            for role, network in request["networks"].items()
+        }
+        common = {name: value for name, value in request.items() if name not in ("networks", "outputs")}
+        return key_of({"settings": self._compile_settings(unit), "request": common, "structures": structures})
 
     def _outputs(self, unit: Unit) -> list[str]:
         if unit.id != MONITORING:
@@ -277,14 +289,27 @@ class Graph:
                 f"{unit.id}: {needed}, which this machine lacks",
                 fix="run this on such a machine, or give the model another flag set in models.toml",
             )
-        facts = self._run(unit, self._request("compile", unit, source, outputs), scratch)
+        request = self._request("compile", unit, source, outputs)
+        job = self._job(unit, request, scratch)
+        forks = not self.cold and {unit.flags.expected_device, unit.flags.warp_device} == {"CPU"}
+        with self.room.reserved(self._peak(f"{unit.id}_artifact", source)):
+            facts = self.warm.run(job, self._kinship(unit, request)) if forks else local.run(job)
         return Made(dict(outputs), facts)
+
+    def _peak(self, record_name: str, source: Step) -> int:
+        """Bytes of memory a step needs at its worst: as measured the last time, else as its weights suggest."""
+        record = self.workspace.records.read(record_name)
+        if record and "peak_bytes" in record.facts:
+            return int(record.facts["peak_bytes"])
+        weights = sum(output.size for output in self._recorded(source.task))
+        return UNMEASURED + WEIGHT_COPIES * weights
 
     def _verify(self, unit: Unit, source: Step, candidate: Step, scratch: Path) -> Made:
         record = self.judge.decide(candidate).record
         assert record is not None
         outputs = {o.name: self.workspace.path(o.path) for o in record.outputs}
-        seen = self._run(unit, self._request("verify", unit, source, outputs), scratch)
+        with self.room.reserved(self._peak(f"{unit.id}_validation", source)):
+            seen = local.run(self._job(unit, self._request("verify", unit, source, outputs), scratch))
         model, warp = unit.flags.expected_device, unit.flags.warp_device
         frame = unit.flags.values.get("FRAME_DEV", warp)
         promised = {str(camera): (warp, frame) for camera in unit.cameras}

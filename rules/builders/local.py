@@ -1,11 +1,13 @@
 """Compiling on this machine, in a child process whose environment is built from nothing."""
 
+import contextlib
 import json
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from rules.builders.job import Job
 from rules.errors import ArtifactError
@@ -32,14 +34,15 @@ def offers(requirement: str | None) -> bool:
 def environment(job: Job, home: Path) -> dict[str, str]:
     """The child's whole environment: the flag set, and a short list that no shell can change.
 
-    Home, temporary files and tinygrad's cache are private to the job: a shared cache is a way for one build
-    to change another.
+    Home and temporary files are private to the job, and tinygrad keeps no cache on disk: a shared cache is a
+    way for one build to change another.
     """
     return {
         "PATH": PATH,
         "HOME": str(home),
         "TMPDIR": str(home),
         "XDG_CACHE_HOME": str(home / "cache"),
+        "CACHELEVEL": "0",
         "LC_ALL": "C.UTF-8",
         "PYTHONHASHSEED": "0",
         "PYTHONDONTWRITEBYTECODE": "1",
@@ -48,34 +51,51 @@ def environment(job: Job, home: Path) -> dict[str, str]:
     }
 
 
-def run(job: Job) -> dict[str, Any]:
-    """Run the worker on the job's request and return its facts; raises ArtifactError when it fails."""
+def command(job: Job, *arguments: str) -> list[str]:
+    """How the worker is started."""
+    return [sys.executable, "-s", "-P", str(job.worker), *arguments]
+
+
+def written(job: Job) -> tuple[Path, Path]:
+    """Write the job's request into its scratch folder; returns the paths of request and result."""
     operation = job.request["operation"]
-    home = job.scratch / f"home-{operation}"
-    home.mkdir()
     request, result = job.scratch / f"{operation}.json", job.scratch / f"{operation}-result.json"
     request.write_text(json.dumps(job.request))
+    return request, result
+
+
+@contextlib.contextmanager
+def logging(job: Job) -> Iterator[IO[bytes]]:
+    """The job's log, opened to append, with a line that says what begins."""
     job.log.parent.mkdir(parents=True, exist_ok=True)
     with job.log.open("ab") as log:
-        log.write(f"=== {operation} {job.label} {time.strftime('%Y-%m-%d %H:%M:%S')}\n".encode())
+        now = time.strftime("%Y-%m-%d %H:%M:%S")
+        log.write(f"=== {job.request['operation']} {job.label} {now}\n".encode())
         log.flush()
-        command = [sys.executable, "-s", "-P", str(job.worker), str(request), str(result)]
-        child = subprocess.Popen(
-            command, env=environment(job, home), cwd=home, stdin=subprocess.PIPE, stdout=log, stderr=log
+        yield log
+
+
+def run(job: Job) -> dict[str, Any]:
+    """Run the worker on the job's request and return its facts; raises ArtifactError when it fails."""
+    home = job.scratch / f"home-{job.request['operation']}"
+    home.mkdir()
+    request, result = written(job)
+    with logging(job) as log:
+        arguments = command(job, str(request), str(result))
+        code = subprocess.call(
+            arguments, env=environment(job, home), cwd=home, stdin=subprocess.DEVNULL, stdout=log, stderr=log
         )
-        # The child watches its standard input: when this process dies, however, the pipe closes.
-        with child:
-            code = child.wait()
-    if code or not result.exists():
-        raise _failed(job, operation, code)
-    facts: dict[str, Any] = json.loads(result.read_text())
-    return facts
-
-
-def _failed(job: Job, operation: str, code: int) -> ArtifactError:
-    lines = [line for line in job.log.read_text(errors="replace").splitlines() if line.strip()]
-    how = f"was killed by signal {-code}" if code < 0 else f"failed with exit code {code}"
-    return ArtifactError(
-        f"{job.label}: {operation} {how}: {lines[-1] if lines else 'it printed nothing'}",
-        fix=f"read {job.log}",
+    return facts(
+        job, result, f"was killed by signal {-code}" if code < 0 else f"failed with exit code {code}"
     )
+
+
+def facts(job: Job, result: Path, how: str) -> dict[str, Any]:
+    """The result a worker left; raises ArtifactError, saying `how` it ended, when it left none."""
+    if not result.exists():
+        lines = [line for line in job.log.read_text(errors="replace").splitlines() if line.strip()]
+        raise ArtifactError(
+            f"{job.label}: {job.request['operation']} {how}: {lines[-1]}", fix=f"read {job.log}"
+        )
+    found: dict[str, Any] = json.loads(result.read_text())
+    return found

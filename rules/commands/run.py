@@ -21,12 +21,20 @@ WAIT = {
     "default": False,
     "help": "wait for another run that holds the workspace, instead of giving up",
 }
+COLD = {
+    "name": "cold",
+    "short": "",
+    "long": "cold",
+    "type": bool,
+    "default": False,
+    "help": "compile every model in a process of its own, from nothing",
+}
 
 
 class Run(DoitRun):  # type: ignore[misc]
     """doit's run under the workspace's lock; outside of a modelyard dodo.py it is doit's run and no more."""
 
-    cmd_options = (*DoitRun.cmd_options, WAIT)
+    cmd_options = (*DoitRun.cmd_options, WAIT, COLD)
 
     def execute(self, params: Any, args: list[str]) -> int:
         """Load the tasks, then run them; a YardError is a sentence on stderr and an exit code."""
@@ -49,14 +57,18 @@ class Run(DoitRun):  # type: ignore[misc]
         yard = self.loader.load_doit_config().get("yard")
         return yard.glance() if yard else None
 
-    def _execute(self, yard: "Yard | None", wait: bool, **options: Any) -> int:
+    def _execute(self, yard: "Yard | None", wait: bool, cold: bool, **options: Any) -> int:
         if yard is None:
             return int(super()._execute(**options))
         yard.force = options["always"]
+        yard.graph.cold = cold
         with holding(yard.workspace.lock, "doit " + " ".join(self.sel_tasks or []), wait=wait):
             yard.workspace.seal.break_()
             yard.workspace.store.sweep()
-            code = int(super()._execute(**options))
+            try:
+                code = int(super()._execute(**options))
+            finally:
+                yard.graph.warm.close()
             yard.seal()
             return code
 

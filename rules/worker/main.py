@@ -4,19 +4,21 @@ A request is JSON (`operation`, `kind`, `networks`, … as `rules/steps/compile.
 appears only when the work is complete. Everything printed goes to the model's log.
 """
 
+import itertools
 import json
 import os
 import resource
+import signal
 import sys
-import threading
 import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from tinygrad import Device
+from tinygrad.uop.ops import UOp
 
-from . import artifact, capture
+from . import artifact, capture, forge, realtime
 from .driving import Driving
 from .feed import Step, digest
 from .generic import Generic
@@ -32,6 +34,9 @@ UNITS: dict[str, Any] = {
 }
 SEED, OTHER_SEED = 0, 1
 STEPS = 3
+PARENT_CHECK_S = 0.5
+# Every compile counts tinygrad's buffers from here, whatever the process did before: numbers are pickled.
+FIRST_NUMBER = 1_000_000
 
 
 def replayed(steps: list[Step]) -> list[dict[str, Any]]:
@@ -62,6 +67,7 @@ def captured(captures: dict[str, Any]) -> dict[str, Any]:
 
 def compile_(request: dict[str, Any]) -> dict[str, Any]:
     """Capture every JIT, replay them, write the artifacts; returns facts about what was made."""
+    UOp.unique_num = itertools.count(FIRST_NUMBER)
     unit = UNITS[request["kind"]](request)
     with DtypeNotes() as notes:
         files = unit.build()
@@ -85,35 +91,44 @@ def verify(request: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-OPERATIONS = {"compile": compile_, "verify": verify}
+OPERATIONS = {"compile": compile_, "verify": verify, "replay": realtime.replay}
 
 
-def die_with_parent() -> None:
-    """Stop when standard input closes: whoever started this process is gone, and nobody wants its result."""
+def mind_the_parent() -> None:
+    """Stop soon after whoever started this process is gone: nobody wants its result any more.
 
-    def watch() -> None:
-        while os.read(0, 1024):
-            pass
-        os._exit(130)
+    Asking now and then, by a timer, needs no thread, so that a process may fork.
+    """
+    parent = os.getppid()
 
-    threading.Thread(target=watch, daemon=True).start()
+    def ask(*_: object) -> None:
+        if os.getppid() != parent:
+            os._exit(130)
+
+    signal.signal(signal.SIGALRM, ask)
+    signal.setitimer(signal.ITIMER_REAL, PARENT_CHECK_S, PARENT_CHECK_S)
 
 
-def main(arguments: list[str]) -> int:
-    """`worker REQUEST RESULT`: do what the request file says, then write the result file."""
-    die_with_parent()
-    request_path, result_path = (Path(argument) for argument in arguments)
-    request = json.loads(request_path.read_text())
+def work(request_path: str, result_path: str) -> None:
+    """Do what the request file says, then write the result file: all of it, or none."""
+    request = json.loads(Path(request_path).read_text())
     started = time.monotonic()
     facts = OPERATIONS[request["operation"]](request)
     facts["seconds"] = round(time.monotonic() - started, 3)
-    facts["peak_bytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (
-        1 if sys.platform == "darwin" else 1024
-    )
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    facts["peak_bytes"] = peak if sys.platform == "darwin" else 1024 * peak
     facts["device"] = Device.DEFAULT
     facts["renderer"] = type(Device[Device.DEFAULT].renderer).__name__
     facts["arch"] = str(Device[Device.DEFAULT].renderer.target)
-    temporary = result_path.with_name(result_path.name + ".tmp")
+    temporary = Path(result_path + ".tmp")
     temporary.write_text(json.dumps(facts))
     temporary.replace(result_path)
+
+
+def main(arguments: list[str]) -> int:
+    """`worker REQUEST RESULT` does one job; `worker --forge DESCRIPTOR` stays and serves many."""
+    mind_the_parent()
+    if arguments[0] == "--forge":
+        return forge.serve(int(arguments[1]), work, mind_the_parent)
+    work(*arguments)
     return 0

@@ -1,0 +1,37 @@
+"""Memory for work that runs side by side: nothing starts that will not fit beside what runs already."""
+
+import contextlib
+import os
+import threading
+from collections.abc import Iterator
+
+SHARE = 0.8  # of the machine's memory; the rest is for the system and the page cache
+UNMEASURED = 1_000_000_000  # bytes a compile may need besides its weights, before one was measured
+WEIGHT_COPIES = 4  # file, device, pickle, and one to be safe
+
+
+def machine_bytes() -> int:
+    """The machine's physical memory."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+class Room:
+    """What is left of a machine's memory, in bytes. Safe to share between threads."""
+
+    def __init__(self, total: int | None = None) -> None:
+        self.total = int(SHARE * machine_bytes()) if total is None else total
+        self._taken = 0
+        self._changed = threading.Condition()
+
+    @contextlib.contextmanager
+    def reserved(self, needed: int) -> Iterator[None]:
+        """Wait until `needed` bytes fit beside what others hold; alone, anything may start."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._taken == 0 or self._taken + needed <= self.total)
+            self._taken += needed
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._taken -= needed
+                self._changed.notify_all()

@@ -1,0 +1,140 @@
+"""Compiling many models of few architectures: one resident worker each, forked for every further model.
+
+A resident worker serves jobs that agree in every key field and in architecture, and no others. What it makes
+is byte-identical to a cold compile (tested for every model type), so records need not tell the two apart.
+"""
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rules.builders import local
+from rules.builders.job import Job
+from rules.errors import ArtifactError
+
+
+MOST = 4  # each holds some hundred MB; the one that was idle longest makes room
+
+
+@dataclass
+class Resident:
+    """One worker that stays. `primed` is set once it has compiled its first model."""
+
+    home: Path
+    process: subprocess.Popen[bytes]
+    control: socket.socket
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    primed: bool = False
+    busy: int = 0
+
+    @classmethod
+    def start(cls, job: Job) -> "Resident":
+        """Start a worker in a home of its own beside the job's scratch folder."""
+        home = job.scratch.with_name(job.scratch.name + "-resident")
+        home.mkdir()
+        ours, theirs = socket.socketpair()
+        process = subprocess.Popen(
+            local.command(job, "--forge", str(theirs.fileno())),
+            env=local.environment(job, home),
+            cwd=home,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            pass_fds=(theirs.fileno(),),
+        )
+        theirs.close()
+        return cls(home, process, ours)
+
+    def ask(self, job: Job) -> Path:
+        """Have the job done; returns where its result lies, if it went well."""
+        request, result = local.written(job)
+        ours, theirs = socket.socketpair()
+        with local.logging(job) as log, ours:
+            message = json.dumps({"request": str(request), "result": str(result)}).encode()
+            with theirs:
+                socket.send_fds(self.control, [message], [theirs.fileno(), log.fileno()])
+            ours.recv(1)  # nothing comes from a child that died: then there is no result either
+        return result
+
+    def stop(self) -> None:
+        """Close the socket, which ends the worker, and remove its home."""
+        self.control.close()
+        self.process.wait()
+        shutil.rmtree(self.home, ignore_errors=True)
+
+
+class Warm:
+    """The resident workers of one run, by what their jobs have in common."""
+
+    def __init__(self) -> None:
+        self._residents: dict[str, Resident] = {}
+        self._lock = threading.Lock()
+
+    def run(self, job: Job, kind: str) -> dict[str, Any]:
+        """Run a compile on the resident worker for `kind`, starting it if need be.
+
+        Raises ArtifactError when the compile fails.
+        """
+        resident = self._taken(job, kind)
+        try:
+            if resident.primed:
+                return self._outcome(resident, job)
+            with resident.lock:  # the first model of an architecture goes alone; the others profit from it
+                if resident.primed:
+                    return self._outcome(resident, job)
+                if self._residents.get(kind) is resident:
+                    return self._first(resident, job, kind)
+        finally:
+            with self._lock:
+                resident.busy -= 1
+        return self.run(job, kind)
+
+    def _taken(self, job: Job, kind: str) -> Resident:
+        with self._lock:
+            resident = self._residents.pop(kind, None)
+            if resident is None:
+                self._make_room()
+                resident = Resident.start(job)
+            self._residents[kind] = resident  # last in the dict: used last
+            resident.busy += 1
+            return resident
+
+    def _make_room(self) -> None:
+        idle = [kind for kind, resident in self._residents.items() if resident.primed and not resident.busy]
+        while idle and len(self._residents) >= MOST:
+            self._residents.pop(idle.pop(0)).stop()
+
+    def _first(self, resident: Resident, job: Job, kind: str) -> dict[str, Any]:
+        try:
+            facts = self._outcome(resident, job)
+        except BaseException:
+            with self._lock:
+                self._residents.pop(kind, None)
+            resident.stop()
+            raise
+        resident.primed = True
+        return facts
+
+    def _outcome(self, resident: Resident, job: Job) -> dict[str, Any]:
+        try:
+            result = resident.ask(job)
+        except OSError as error:
+            raise ArtifactError(
+                f"{job.label}: its resident worker is gone ({os.strerror(error.errno or 0)})",
+                fix="run doit again",
+            ) from error
+        return local.facts(job, result, "failed")
+
+    def close(self) -> None:
+        """End every resident worker."""
+        with self._lock:
+            residents = list(self._residents.values())
+            self._residents.clear()
+        for resident in residents:
+            resident.stop()

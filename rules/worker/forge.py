@@ -1,0 +1,77 @@
+"""A worker that stays: it compiles one model, then forks a child for each further one of its architecture.
+
+Most of a compile is lowering in Python, and tinygrad keeps what it lowered in the process. A fork inherits
+that, shares nothing it writes, and starts tinygrad's counter where a fresh process starts it: its artifact is
+byte-identical to a cold one.
+
+Jobs come as messages on a Unix socket: JSON, with two descriptors, one to answer on and one for the log. The
+answer is a single byte; a connection that closes without one belongs to a child that died.
+"""
+
+import gc
+import json
+import os
+import signal
+import socket
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+from tinygrad.uop.ops import buffers
+
+DONE, FAILED = b"1", b"0"
+MESSAGE_BYTES = 65536
+NOT_FORKABLE = (
+    "buffers of the first model are still alive, so a fork would not compile as a fresh process does"
+)
+
+Work = Callable[[str, str], None]
+
+
+def serve(descriptor: int, work: Work, watch: Callable[[], None]) -> int:
+    """Serve jobs until the other end closes; `work(request, result)` does one, `watch()` minds the parent."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # children are reaped by the kernel
+    control = socket.socket(fileno=descriptor)
+    first = True
+    while job := _next(control):
+        message, answer, log = job
+        if first:
+            _redirect(log)
+            if not _do(message, work, answer):
+                return 1
+            first = False
+            gc.collect()
+            if len(buffers):
+                raise RuntimeError(NOT_FORKABLE)
+        elif os.fork() == 0:
+            control.close()
+            watch()
+            _redirect(log)
+            os._exit(0 if _do(message, work, answer) else 1)
+        os.close(answer)
+        os.close(log)
+    return 0
+
+
+def _next(control: socket.socket) -> tuple[dict[str, Any], int, int] | None:
+    content, descriptors, _, _ = socket.recv_fds(control, MESSAGE_BYTES, 2)
+    if not content:
+        return None
+    answer, log = descriptors
+    return json.loads(content), answer, log
+
+
+def _redirect(log: int) -> None:
+    for standard in (1, 2):
+        os.dup2(log, standard)
+
+
+def _do(message: dict[str, Any], work: Work, answer: int) -> bool:
+    try:
+        work(message["request"], message["result"])
+    except BaseException:
+        traceback.print_exc()
+        os.write(answer, FAILED)
+        return False
+    os.write(answer, DONE)
+    return True
