@@ -15,15 +15,16 @@ import signal
 import socket
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+from tinygrad import Device
+from tinygrad.device import LRUAllocator
 from tinygrad.uop.ops import buffers
 
 DONE, FAILED = b"1", b"0"
 MESSAGE_BYTES = 65536
-NOT_FORKABLE = (
-    "buffers of the first model are still alive, so a fork would not compile as a fresh process does"
-)
+SHARED_MEMORY = "/dev/zero (deleted)"  # how Linux names an anonymous mapping that forks share
 
 Work = Callable[[str, str], None]
 
@@ -32,6 +33,8 @@ def serve(descriptor: int, work: Work, watch: Callable[[], None]) -> int:
     """Serve jobs until the other end closes; `work(request, result)` does one, `watch()` minds the parent."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # children are reaped by the kernel
     control = socket.socket(fileno=descriptor)
+    Device[Device.DEFAULT].synchronize()  # opens the device: two signals that nothing here ever moves
+    before = _shared()
     first = True
     while job := _next(control):
         message, answer, log = job
@@ -40,9 +43,7 @@ def serve(descriptor: int, work: Work, watch: Callable[[], None]) -> int:
             if not _do(message, work, answer):
                 return 1
             first = False
-            gc.collect()
-            if len(buffers):
-                raise RuntimeError(NOT_FORKABLE)
+            _let_go(before)
         elif os.fork() == 0:
             control.close()
             watch()
@@ -51,6 +52,29 @@ def serve(descriptor: int, work: Work, watch: Callable[[], None]) -> int:
         os.close(answer)
         os.close(log)
     return 0
+
+
+def _shared() -> set[str]:
+    """The anonymous mappings that a fork would share, as Linux lists them; nothing elsewhere."""
+    maps = Path("/proc/self/maps")
+    lines = maps.read_text().splitlines() if maps.exists() else []
+    return {line.split()[0] for line in lines if line.endswith(SHARED_MEMORY)}
+
+
+def _let_go(before: set[str]) -> None:
+    """Free every buffer of the first model, those that tinygrad keeps for reuse too: its CPU memory is mapped
+    shared, and two forks that reused a piece of it would write into each other's models.
+
+    `before` lists what was mapped before that model. Raises RuntimeError when anything of it is left.
+    """
+    gc.collect()
+    for device in Device._opened_devices:
+        allocator = Device[device].allocator
+        if isinstance(allocator, LRUAllocator):
+            allocator.free_cache()
+    gc.collect()
+    if len(buffers) or _shared() - before:
+        raise RuntimeError("memory of the first model is still in use, so no other can be forked from it")
 
 
 def _next(control: socket.socket) -> tuple[dict[str, Any], int, int] | None:
