@@ -6,6 +6,7 @@ import time
 import traceback
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from rules.decide import Judge
 from rules.errors import SourceError, WorkspaceError, YardError
@@ -49,7 +50,7 @@ def _build(step: Step, judge: Judge, workspace: Workspace, force: bool) -> Recor
     content = judge.content(step)
     key = key_of(content)
     started = time.monotonic()
-    known = None if force else workspace.store.result(key)
+    known = None if force else _known(key, workspace)
     if known is not None:
         blobs = {output["name"]: output["sha256"] for output in known["outputs"]}
         facts = known["facts"]
@@ -68,10 +69,20 @@ def _build(step: Step, judge: Judge, workspace: Workspace, force: bool) -> Recor
         facts=dict(facts),
     )
     workspace.records.write(step.record, record)
-    if known is None:
-        named = [{"name": output.name, "sha256": output.sha256} for output in outputs]
-        workspace.store.note_result(key, {"outputs": named, "facts": record.facts})
+    named = [{"name": output.name, "sha256": output.sha256} for output in outputs]
+    result = {"outputs": named, "facts": record.facts, "step": step.task}
+    # Also after a restore: a result's age, by which `doit gc` goes, counts from its last use.
+    workspace.store.note_result(key, result)
+    if known is None and workspace.remote is not None:
+        workspace.remote.offer(key, result)
     return record
+
+
+def _known(key: str, workspace: Workspace) -> dict[str, Any] | None:
+    found = workspace.store.result(key)
+    if found is None and workspace.remote is not None:
+        return workspace.remote.result(key)
+    return found
 
 
 def _make(step: Step, workspace: Workspace) -> tuple[dict[str, str], Mapping[str, object]]:

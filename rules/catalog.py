@@ -284,7 +284,7 @@ def _model_row(table: Table, defaults: Table, cameras: list[list[str]], releases
         [*texts, table.get("community_favorite", False), since, table.get("type")],
         whole["flags"],
         whole["toolchain"],
-        _source_row(table["source"]),
+        _source_row(table["source"], defaults),
         cameras.index(whole["cameras"]),
         _pixels(whole["model_size"]),
         [table.get("frame_skip"), contract, table.get("uses_external_gpu", False)],
@@ -293,13 +293,15 @@ def _model_row(table: Table, defaults: Table, cameras: list[list[str]], releases
 
 def _monitoring_row(table: Table, defaults: Table, cameras: list[list[str]]) -> list[Any]:
     whole = defaults | table
-    source = _source_row(table["source"])
+    source = _source_row(table["source"], defaults)
     return [source, whole["flags"], whole["toolchain"], cameras.index(whole["cameras"])]
 
 
-def _source_row(table: Table) -> list[Any]:
+def _source_row(table: Table, defaults: Table) -> list[Any]:
     shown_kind = next((kind for key, kind in KIND_SHOWN_BY.items() if key in table), None)
-    return [table.get("kind", shown_kind), {key: value for key, value in table.items() if key != "kind"}]
+    kind = table.get("kind", shown_kind)
+    shared = {key: defaults[key] for key in ("repository",) if kind == "git" and key in defaults}
+    return [kind, shared | {key: value for key, value in table.items() if key != "kind"}]
 
 
 def _release_row(releases: Table, name: str) -> list[Any]:

@@ -154,7 +154,9 @@ class Graph:
         module = kind_of(unit.source)
 
         def make(scratch: Path) -> Made:
-            return fetch(unit.id, unit.type, unit.source, self.base, self._tinygrad(unit), scratch)
+            cache = self.workspace.hidden / "sources"
+            places = {"base": self.base, "scratch": scratch, "cache": cache}
+            return fetch(unit.id, unit.type, unit.source, self._tinygrad(unit), **places)
 
         def settings() -> Content:
             return {"kind": unit.source.kind, **module.identity(unit.source.options)}

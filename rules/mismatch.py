@@ -4,6 +4,7 @@ The message holds two Python reprs, often cut off, escaped or interrupted by a l
 word by word, not parsed as a whole.
 """
 
+import itertools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -34,10 +35,11 @@ CALLS: Final = {
 
 # Constants may be named where they first stand (`x4:=UOp(…)`) and be meant by that name (`x4`) later on.
 WORDS: Final = re.compile(
-    r"(?:\bx(?P<name>\d{1,6}):=)?UOp\(Ops\.(?P<op>[A-Z_]+)(?:, dtypes\.[\w.()]{1,40}, arg=(?P<value>-?\d{1,18}))?"
+    r"(?:\bx(?P<name>\d{1,6}):=)?UOp\(Ops\.(?P<op>[A-Z_]{1,40})"
+    r"(?:, dtypes\.[\w.()]{1,40}, arg=(?P<value>-?\d{1,18}))?"
     r"|\bx(?P<use>\d{1,6})\b"
     r"|\bshape=\((?P<shape>[\d, ]{1,200})\)"
-    r"|dtypes\.(?P<dtype>[\w.]{1,40}), '(?P<device>[A-Za-z0-9:+]{1,40})'\)"
+    r"|dtypes\.(?P<dtype>[\w.]{1,40}(?:\([\d, ()]{1,60}\))?), '(?P<device>[A-Za-z0-9:+]{1,40})'\)"
 )
 PLAIN: Final = frozenset(("CONST", "NOOP", "RESHAPE", "STACK", "VECTORIZE", "VCONST", "VIEW"))
 NAMES: Final = re.compile(r"'([^'\n]{1,80})'|\b(\d{1,3})\b")
@@ -70,8 +72,8 @@ class Mismatch:
 def mismatches(text: str) -> Iterator[Mismatch]:
     """Every such message in `text`, in order; a traceback's own source line is none."""
     marks = [found.start() for found in re.finditer(MARK, text)]
-    for start, stop in zip(marks, [*marks[1:], len(text)], strict=True):
-        if 'JitError(f"' in text[max(0, start - 40) : start] or "JitError(f'" in text[max(0, start - 40) : start]:
+    for start, stop in itertools.pairwise([*marks, len(text)]):
+        if text.startswith(": {self.", start + len(MARK)):
             continue
         body = text[start : min(stop, start + LONGEST)].replace("\\n", "\n").replace("\\'", "'")
         yield _read(start, body)

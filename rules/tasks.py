@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ from doit.exceptions import InvalidDodoFile, TaskFailed
 
 from rules import toolchain
 from rules.build import build
-from rules.catalog import load
+from rules.catalog import Catalog, load
 from rules.errors import YardError
 from rules.graph import Graph
 from rules.keeping.digests import sha256_of
@@ -38,13 +38,16 @@ class Recorded(FileChangedChecker):  # type: ignore[misc]
 class Yard:
     """One catalog and its workspace, as a dodo.py uses it."""
 
-    def __init__(self, catalog: Path | str = "models.toml", workspace: Path | str | None = None) -> None:
-        path = Path(catalog).resolve()
+    def __init__(
+        self, catalog: Path | str | Catalog = "models.toml", workspace: Path | str | None = None
+    ) -> None:
+        path = catalog.path if isinstance(catalog, Catalog) else Path(catalog).resolve()
         chosen = workspace or os.environ.get(WORKSPACE_VARIABLE) or path.parent / DEFAULT_WORKSPACE
         self.workspace = Workspace(Path(chosen).resolve())
         self.force = False
         try:
-            self.catalog = load(path, cache=self.workspace.hidden / "catalog.json")
+            known = catalog if isinstance(catalog, Catalog) else None
+            self.catalog = known or load(path, cache=self.workspace.hidden / "catalog.json")
             self.graph = Graph(self.catalog, self.workspace)
         except YardError as error:
             raise InvalidDodoFile(str(error)) from None
@@ -70,6 +73,22 @@ class Yard:
             raise InvalidDodoFile(str(error)) from None
         for step in steps.values():
             yield self._task(step)
+        yield from self._groups(steps.values())
+
+    def _groups(self, steps: Iterable[Step]) -> Iterator[dict[str, Any]]:
+        """A task for each kind of step, fresh when all of that kind are; doit's own are never up to date."""
+        kinds: dict[str, list[Step]] = {}
+        for step in steps:
+            if ":" in step.task:
+                kinds.setdefault(step.task.partition(":")[0], []).append(step)
+        for kind, members in kinds.items():
+            yield {
+                "basename": kind,
+                "name": None,
+                "doc": f"every {kind}:… task",
+                "uptodate": [(self.are_fresh, [members])],
+                "task_dep": [step.task for step in members],
+            }
 
     def _task(self, step: Step) -> dict[str, Any]:
         basename, _, name = step.task.partition(":")
@@ -80,9 +99,7 @@ class Yard:
             "uptodate": [(self.is_fresh, [step])],
             "task_dep": [one.task for one in step.after],
             "targets": [str(self.workspace.path(target)) for target in step.targets],
-            "clean": [(self.clean, [step])],
             "io": {"capture": False},
-            "meta": {"step": step},
         }
         return task | ({"name": name} if name else {})
 
@@ -117,6 +134,10 @@ class Yard:
         """doit's question, our answer."""
         return self.graph.judge.decide(step).fresh
 
+    def are_fresh(self, steps: Iterable[Step]) -> bool:
+        """doit's question about a group."""
+        return all(map(self.is_fresh, steps))
+
     def carry_out(self, step: Step) -> TaskFailed | None:
         """A task's action: build the step; a failure is a sentence, not a traceback."""
         try:
@@ -125,8 +146,14 @@ class Yard:
             return TaskFailed(str(error))
         return None
 
-    def clean(self, step: Step) -> None:
-        """`doit clean`: remove the step's outputs; the store still knows them."""
+    def clean(self, step: Step, *, dryrun: bool = False) -> list[Path]:
+        """`doit clean`: remove the step's outputs, what vouches for others first; the store still knows them.
+
+        Returns what was removed, or with `dryrun` would be.
+        """
         record = self.workspace.records.read(step.record)
-        for output in reversed(record.outputs) if record else ():
-            self.workspace.path(output.path).unlink(missing_ok=True)
+        paths = [self.workspace.path(output.path) for output in reversed(record.outputs if record else ())]
+        present = [path for path in paths if path.exists()]
+        for path in present if not dryrun else ():
+            path.unlink(missing_ok=True)
+        return present

@@ -2,11 +2,15 @@
 
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rules.keeping.digests import Digests
 from rules.keeping.records import Records
 from rules.keeping.seal import Seal
 from rules.keeping.store import Store
+
+if TYPE_CHECKING:
+    from rules.keeping.remote import Remote
 
 
 class Workspace:
@@ -14,6 +18,7 @@ class Workspace:
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        self.remote: Remote | None = None
 
     def path(self, relative: str) -> Path:
         """A workspace path as a path on this machine."""

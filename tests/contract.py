@@ -1,7 +1,10 @@
-"""Small projects to build in tests: a catalog, a dodo.py, models with the real contract, and doit as a child."""
+"""Small projects to build in tests: a catalog, a dodo.py, models with the real contract, doit as a child."""
 
+import base64
+import io
 import json
 import os
+import pickle
 import shutil
 import subprocess
 import sys
@@ -56,9 +59,8 @@ HOSTILE = {
 
 def generated(architecture: str, *, seed: int = 1, width: int = WIDTH) -> str:
     """A source line of the catalog."""
-    return (
-        f'source = {{ kind = "generated", architecture = "{architecture}", seed = {seed}, width = {width} }}\n'
-    )
+    options = f'kind = "generated", architecture = "{architecture}", seed = {seed}, width = {width}'
+    return f"source = {{ {options} }}\n"
 
 
 def model(model_id: str, source: str, *extra: str, name: str | None = None) -> str:
@@ -117,7 +119,7 @@ class Project:
         done = subprocess.run(
             [sys.executable, "-m", "doit", *arguments],
             cwd=self.folder,
-            env={"PATH": PATH, "HOME": str(self.folder), **(env or {})},
+            env={"PATH": PATH, "HOME": str(self.folder), "PYTHONPATH": str(ROOT), **(env or {})},
             capture_output=True,
             text=True,
             check=False,
@@ -157,6 +159,27 @@ def copied_rules(folder: Path) -> dict[str, str]:
     return {"PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
 
 
+class OnlySlices(pickle.Unpickler):
+    """Admits what `output_slices` may hold."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        """`builtins.slice`, and nothing else."""
+        assert (module, name) == ("builtins", "slice")
+        return slice
+
+
+def interface(path: Path) -> tuple[dict[str, tuple[int, ...]], dict[str, slice]]:
+    """Input shapes of an ONNX file in its order, and its output slices."""
+    import onnx
+
+    network = onnx.load(path)
+    shapes = {
+        one.name: tuple(d.dim_value for d in one.type.tensor_type.shape.dim) for one in network.graph.input
+    }
+    (text,) = (entry.value for entry in network.metadata_props if entry.key == "output_slices")
+    return shapes, OnlySlices(io.BytesIO(base64.b64decode(text))).load()
+
+
 def with_tinygrad(script: Path, *arguments: object) -> str:
     """Run a script in a fresh process on the CPU, as a runtime would; returns what it printed."""
     flags = {"DEV": "CPU:X86", "CC": "echo", "IMAGE": "0", "NUM_CPU_THREADS": "1", "PARALLEL": "0"}
@@ -169,3 +192,49 @@ def with_tinygrad(script: Path, *arguments: object) -> str:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
+
+
+# ---- what a runtime feeds, from a seed: the same numbers in the test and in the child that it starts
+
+
+def frame(step: int, wide: bool, size: int) -> Any:
+    """One NV12 frame of noise, uint8 (size,): any pixel taken from the wrong place shows."""
+    import numpy as np
+
+    return np.random.RandomState(2 * step + wide).randint(0, 256, size, dtype=np.uint8)
+
+
+def matrix(step: int, wide: bool, camera: tuple[int, int], output: tuple[int, int]) -> Any:
+    """A warp with perspective that leaves the frame on every side, float32 (3, 3).
+
+    That of step 2 is exact, and puts luma columns and chroma lines halfway between two pixels.
+    """
+    import numpy as np
+
+    if step == 2:
+        return np.array([[2, 0, 0.5], [0, 2, 1], [0, 0, 1]], np.float32)
+    random = np.random.RandomState(1000 + 2 * step + wide)
+    scale = np.diag([1.1 * camera[0] / output[0], 1.1 * camera[1] / output[1], 1])
+    shift = np.array([[0, 0, -0.05 * camera[0]], [0, 0, -0.05 * camera[1]], [0, 0, 0]])
+    bend = random.uniform(-1, 1, (3, 3)) * np.array([[0.1, 0.1, 20], [0.1, 0.1, 20], [2e-4, 2e-4, 0]])
+    return (scale + shift + bend).astype(np.float32)
+
+
+def desire(step: int) -> Any:
+    """The desire of one frame, float32 (8,): a pulse that lasts a single frame, now and then."""
+    import numpy as np
+
+    pulse = np.zeros(8, np.float32)
+    pulse[step % 8] = step % 3 == 1
+    return pulse
+
+
+def packed_part(step: int, name: str, shape: tuple[int, ...]) -> Any:
+    """One other policy input of one frame, float32 of `shape`."""
+    import zlib
+
+    import numpy as np
+
+    return (
+        np.random.RandomState(zlib.crc32(f"{name}{step}".encode())).uniform(-1, 1, shape).astype(np.float32)
+    )

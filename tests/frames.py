@@ -1,24 +1,29 @@
 """Load one artifact with nothing but tinygrad and numpy, feed it frames, and print what it says."""
 
+import math
 import pickle
 import sys
 
 import numpy as np
-from tinygrad import Tensor, dtypes
+from tinygrad import Tensor
 
-with open(sys.argv[1], "rb") as file:  # noqa: PTH123  (unpickling runs code: only for a file you built)
-    artifact = pickle.load(file)
-run_policy, camera = artifact["run_policy"], artifact[1928, 1208]
-fed = {}
-for captured in (camera.captured, run_policy.captured):
-    for name, (view, _, dtype, device) in zip(captured.expected_names, captured.expected_input_info, strict=True):
-        fed.setdefault(name, Tensor.zeros(*view.shape, dtype=dtype, device=device).contiguous().realize())
-for step in range(3):
-    for name in ("frame", "big_frame"):
-        pixels = np.random.RandomState(step).randint(0, 256, fed[name].shape, dtype=np.uint8)
-        fed[name].assign(Tensor(pixels, device=fed[name].device)).realize()
-    fed["tfm"] = fed["big_tfm"] = Tensor(np.diag([3.77, 4.72, 1]).astype(np.float32), device="NPY")
-    images = camera(**{name: fed[name] for name in artifact["warp_input_keys"]})
-    fed |= {"warped": images} if isinstance(images, Tensor) else dict(zip(("img", "big_img"), images, strict=True))
-    outputs = run_policy(**{name: fed[name] for name in run_policy.captured.expected_names})
+artifact = pickle.load(open(sys.argv[1], "rb"))  # noqa: PTH123, SIM115  (runs code: only for what you built)
+metadata, skip, whole = artifact["metadata"], artifact["frame_skip"], "model" in artifact["metadata"]
+shapes = metadata["model" if whole else artifact["policy_order"][0]]["input_shapes"]
+desire = next(name for name in artifact["policy_input_keys"] if name.startswith("desire"))
+steps, own = shapes["features_buffer"][1], (desire, "features_buffer")
+packed = 8 + sum(math.prod(shapes[n]) for n in artifact["policy_input_keys"] if n not in own) + 512 * whole
+blank = {"img_q": (skip + 1, 6, 128, 256), "desire_q": (skip * shapes[desire][1], 1, 8)}
+blank |= {"big_img_q": blank["img_q"], "feat_q": (skip * steps if whole else skip * (steps - 1) + 1, 1, 512)}
+kinds = {name: "uint8" if "img" in name else "float32" for name in blank}
+fed = {name: Tensor.zeros(*shape, dtype=kinds[name]).contiguous().realize() for name, shape in blank.items()}
+fed["packed_npy_inputs"] = Tensor(np.zeros(packed, np.float32), device="NPY").realize()
+warp = np.diag([3.77, 4.72, 1]).astype(np.float32)  # where in the frame each pixel of 512x256 lies
+fed |= {name: Tensor(warp.copy(), device="NPY").realize() for name in ("tfm", "big_tfm")}
+for seed in range(3):
+    nv12 = np.random.RandomState(seed).randint(0, 256, 4804608, dtype=np.uint8)  # bytes of a 1928x1208 frame
+    fed |= {name: Tensor(nv12).realize() for name in ("frame", "big_frame")}
+    seen = artifact[1928, 1208](**{name: fed[name] for name in artifact["warp_input_keys"]})
+    fed |= {"warped": seen} if isinstance(seen, Tensor) else dict(zip(("img", "big_img"), seen, strict=True))
+    outputs = artifact["run_policy"](**{n: fed[n] for n in artifact["run_policy"].captured.expected_names})
     print([(array.shape, bool(np.isfinite(array).all())) for array in (one.numpy() for one in outputs)])

@@ -801,7 +801,6 @@ def test_the_model_type_follows_from_the_roles(roles, model_type):
         ({"driving_vision"}, "lacks driving_policy"),
         ({"driving_policy"}, "lacks driving_vision"),
         ({"driving_off_policy"}, "lacks driving_vision, driving_on_policy or driving_policy"),
-        ({"driving_vision", "driving_on_policy"}, "lacks driving_off_policy"),
         ({"driving_supercombo", "driving_vision"}, "has no part driving_vision"),
         ({"driving_vision", "driving_policy", "mnist"}, "has no part mnist"),
     ],

@@ -1,8 +1,7 @@
 """The argument vector of our own commands: options anywhere, `=` kept, nothing unknown let through."""
 
-import getopt
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from doit.cmdparse import CmdOption, CmdParse, CmdParseError, DefaultUpdate
@@ -18,11 +17,18 @@ class UsageError(YardError):
 
 
 def option(
-    name: str, told: str, *, kind: type = bool, default: Any = None, short: str = ""
+    name: str,
+    told: str,
+    *,
+    kind: type = bool,
+    default: Any = None,
+    short: str = "",
+    among: Iterable[str] = (),
 ) -> dict[str, Any]:
     """A command-line option as doit's `cmd_options` hold it; `output_dir` is typed as `--output-dir`.
 
-    `told` is its help. A `bool` is a switch, off by default; a `list` may be given several times; anything else takes a value.
+    `told` is its help. A `bool` is a switch, off by default; a `list` may be given several times; anything
+    else takes a value, which must be one of `among` when that is not empty.
     """
     if default is None:
         default = {bool: False, list: []}.get(kind)
@@ -32,6 +38,7 @@ def option(
         "long": name.replace("_", "-"),
         "type": kind,
         "default": default,
+        "choices": [(one, "") for one in among],
         "help": told.replace("%", "%%"),
     }
 
@@ -56,7 +63,7 @@ def typed(command: str, given: Sequence[str]) -> list[str]:
 
 
 class Parser(CmdParse):  # type: ignore[misc]
-    """doit's parser, with options anywhere; after `--` there are only operands.
+    """doit's parser, with options anywhere and written in full; after `--` there are only operands.
 
     `command` is what errors call the program: `doit why`.
     """
@@ -70,19 +77,62 @@ class Parser(CmdParse):  # type: ignore[misc]
     ) -> tuple[DefaultUpdate, list[str]]:
         """Values of options by name, and the operands. Raises UsageError."""
         values = DefaultUpdate() if params is None else params
-        try:
-            found, operands = getopt.gnu_getopt(list(in_args), self.get_short(), self.get_long())
-        except getopt.GetoptError as error:
-            raise self._refusal(error) from None
-        for name, text in found:
-            one, inverse = self.get_option(name)
-            if one.type is bool:
-                values[one.name] = not inverse
-            elif one.type is list:
-                values[one.name] = [*(values.get(one.name) or []), text]
+        operands: list[str] = []
+        words = iter(in_args)
+        for word in words:
+            if word == "--":
+                operands += words
+            elif word == "-" or not word.startswith("-"):
+                operands.append(word)
             else:
-                values[one.name] = self._value(one, name, text)
+                for one, name, text in self._read(word, words):
+                    self._set(values, one, name, text)
         return values, operands
+
+    def _read(self, word: str, words: Iterator[str]) -> Iterator[tuple[CmdOption, str, str | None]]:
+        """The options in one word: (option, as typed, its value; None for a switch)."""
+        if word.startswith("--"):
+            yield self._read_long(word, words)
+            return
+        letters = iter(word[1:])
+        for letter in letters:
+            name = f"-{letter}"
+            one = self._known(name)
+            yield one, name, None if one.type is bool else "".join(letters) or self._next(name, words)
+
+    def _read_long(self, word: str, words: Iterator[str]) -> tuple[CmdOption, str, str | None]:
+        name, equals, text = word.partition("=")
+        one = self._known(name)
+        if one.type is not bool:
+            return one, name, text if equals else self._next(name, words)
+        if equals:
+            raise UsageError(f"{self.command}: {name} is a switch, it takes no value", fix=f"write {name}")
+        return one, name, None
+
+    def _known(self, name: str) -> CmdOption:
+        one = self.get_option(name)[0]
+        if one is None:
+            raise self._unknown(name)
+        return one
+
+    def _unknown(self, name: str) -> UsageError:
+        names = [f"--{long.removesuffix('=')}" for long in self.get_long()]
+        near = flags.nearest(name, names) if name.startswith("--") else None
+        fix = f"did you mean {near}?" if near else f"{self.command} --help lists its options"
+        return UsageError(f"{self.command}: unknown option {name}", fix=fix)
+
+    def _next(self, name: str, words: Iterator[str]) -> str:
+        for word in words:
+            return word
+        raise UsageError(f"{self.command}: {name} needs a value", fix=f"write {name} VALUE")
+
+    def _set(self, values: DefaultUpdate, one: CmdOption, name: str, text: str | None) -> None:
+        if text is None:
+            values[one.name] = not self.get_option(name)[1]
+        elif one.type is list:
+            values[one.name] = [*(values.get(one.name) or []), text]
+        else:
+            values[one.name] = self._value(one, name, text)
 
     def _value(self, one: CmdOption, name: str, text: str) -> Any:
         try:
@@ -90,9 +140,3 @@ class Parser(CmdParse):  # type: ignore[misc]
         except CmdParseError:
             right = f"one of {', '.join(one.choices)}" if one.choices else VALUES[one.type]
             raise UsageError(f"{self.command}: {name}: expected {right}, got {text!r}") from None
-
-    def _refusal(self, error: getopt.GetoptError) -> UsageError:
-        options = [f"--{long.removesuffix('=')}" for long in self.get_long()]
-        near = flags.nearest(f"--{error.opt}", options) if "not recognized" in error.msg else None
-        fix = f"did you mean {near}?" if near else f"{self.command} --help lists the options"
-        return UsageError(f"{self.command}: {error.msg}", fix=fix)

@@ -1,4 +1,4 @@
-"""What our commands start from: their own argument vector, a sentence for each failure, an exit code."""
+"""What our commands start from: options anywhere, a sentence for each failure, an exit code."""
 
 import os
 import sys
@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from doit.cmd_base import Command as DoitCommand
-from doit.cmdparse import CmdOption
+from doit.cmdparse import CmdOption, DefaultUpdate
 
 from rules.commands.arguments import HELP, Parser, UsageError, typed
 from rules.errors import YardError
@@ -23,24 +23,14 @@ class NoCatalog(UsageError):
     """There is no catalog here."""
 
 
-class Command(DoitCommand):  # type: ignore[misc]
-    """A command that needs no catalog and works in any folder.
+class AnyOrder(DoitCommand):  # type: ignore[misc]
+    """A doit command that takes options anywhere and tells failures in a sentence; a base for doit's own."""
 
-    A subclass gives `doc_purpose`, `doc_usage` (the operands), `cmd_options` (see `arguments.option`), how
-    many operands it takes at least and at most (None: any number), and `act`.
-    """
-
-    least = 0
-    most: int | None = None
     _cmdparser: Parser | None
-
-    def act(self, options: dict[str, Any], operands: list[str]) -> int:
-        """Do it and return the exit code; `options` by name. A YardError raised here becomes a sentence."""
-        raise NotImplementedError
 
     def get_options(self) -> list[CmdOption]:
         """The command's options, and --help."""
-        return [CmdOption(one) for one in (*self.cmd_options, HELP)]
+        return [*super().get_options(), CmdOption(HELP)]
 
     @property
     def cmdparser(self) -> Parser:
@@ -50,10 +40,16 @@ class Command(DoitCommand):  # type: ignore[misc]
             self._cmdparser.overwrite_defaults(self.config_vals)
         return self._cmdparser
 
+    def parse(self, in_args: list[str]) -> tuple[DefaultUpdate, list[str]]:
+        """Options by name, and operands. Raises UsageError."""
+        options: DefaultUpdate
+        options, operands = self.cmdparser.parse(in_args)
+        return options, operands
+
     def parse_execute(self, in_args: list[str]) -> int:
-        """doit's way in: parse what was typed and act on it."""
+        """doit's way in; returns the exit code."""
         try:
-            code = self._parse_and_act(in_args)
+            code = self._parse_and_execute(in_args)
             sys.stdout.flush()
             return code
         except YardError as error:
@@ -64,23 +60,48 @@ class Command(DoitCommand):  # type: ignore[misc]
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 0
         except OSError as error:
-            print(f"ERROR: doit {self.name}: {error}", file=sys.stderr)
+            print(f"ERROR: {self.bin_name} {self.name}: {error}", file=sys.stderr)
             return YardError.exit_code
         except KeyboardInterrupt:
             return INTERRUPTED
 
-    def _parse_and_act(self, in_args: list[str]) -> int:
-        options, operands = self.cmdparser.parse(typed(self.name, in_args))
-        if options["help"]:
+    def _parse_and_execute(self, in_args: list[str]) -> int:
+        options, operands = self.parse(in_args)
+        if options.pop("help"):
             print(self.help())
             return 0
+        self.pdb = options.get("pdb", False)
+        options.update(self.opt_vals)
+        return int(self.execute(options, operands) or 0)
+
+
+class Command(AnyOrder):
+    """A command that needs no catalog and works in any folder.
+
+    A subclass gives `doc_purpose`, `doc_usage` (the operands), `cmd_options` (see `arguments.option`), how
+    many operands it takes at least and at most (None: any number), and `act`.
+    """
+
+    least = 0
+    most: int | None = None
+
+    def act(self, options: dict[str, Any], operands: list[str]) -> int:
+        """Do it and return the exit code; `options` by name. A YardError raised here becomes a sentence."""
+        raise NotImplementedError
+
+    def parse(self, in_args: list[str]) -> tuple[DefaultUpdate, list[str]]:
+        """As typed: a word with `=` is an operand like any other."""
+        return super().parse(typed(self.name, in_args))
+
+    def execute(self, opt_values: dict[str, Any], pos_args: list[str]) -> int:
+        """Check the number of operands, and act."""
         usage = f"{self.bin_name} {self.name} {self.doc_usage}"
-        if len(operands) < self.least:
+        if len(pos_args) < self.least:
             raise UsageError(f"{self.bin_name} {self.name}: too few arguments", fix=usage)
-        if self.most is not None and len(operands) > self.most:
-            extra = " ".join(operands[self.most :])
+        if self.most is not None and len(pos_args) > self.most:
+            extra = " ".join(pos_args[self.most :])
             raise UsageError(f"{self.bin_name} {self.name}: too many arguments: {extra}", fix=usage)
-        return self.act({**options, **self.opt_vals}, operands)
+        return self.act(opt_values, pos_args)
 
 
 class CatalogCommand(Command):

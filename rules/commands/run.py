@@ -1,12 +1,14 @@
 """`doit` and `doit run`: doit's own run, by the one writer of the workspace."""
 
 import inspect
-import sys
 from typing import TYPE_CHECKING, Any
 
 from doit.cmd_run import Run as DoitRun
+from doit.cmdparse import CmdParse, CmdParseError, DefaultUpdate
+from doit.exceptions import InvalidCommand
 
-from rules.errors import YardError
+from rules.commands.arguments import VERIFY, UsageError
+from rules.commands.command import AnyOrder
 from rules.keeping.lock import holding
 
 if TYPE_CHECKING:
@@ -31,46 +33,75 @@ COLD = {
 }
 
 
-class Run(DoitRun):  # type: ignore[misc]
+class Run(AnyOrder, DoitRun):  # type: ignore[misc]
     """doit's run under the workspace's lock; outside of a modelyard dodo.py it is doit's run and no more."""
 
-    cmd_options = (*DoitRun.cmd_options, WAIT, COLD)
+    cmd_options = (*DoitRun.cmd_options, WAIT, COLD, VERIFY)
+    _refusal: UsageError | None = None
+
+    def parse(self, in_args: list[str]) -> tuple[DefaultUpdate, list[str]]:
+        """Options anywhere; an unknown one after a task may be that task's own, as doit has them."""
+        try:
+            return super().parse(in_args)
+        except UsageError as error:
+            self._refusal = error
+        try:
+            options, operands = CmdParse(self.cmdparser.options).parse(in_args)
+            return options, operands
+        except CmdParseError:
+            raise self._refusal from None
 
     def execute(self, params: Any, args: list[str]) -> int:
-        """Load the tasks, then run them; a YardError is a sentence on stderr and an exit code."""
+        """Load the tasks, then run them."""
         params.setdefault("yard", None)
+        fresh = self._glance(params) if not args else None
+        if fresh is not None:
+            print(f"0 made, {fresh} up to date")
+            return 0
         try:
-            fresh = self._glance(params) if not args else None
-            if fresh is not None:
-                print(f"0 made, {fresh} up to date")
-                return 0
             return int(super().execute(params, args) or 0)
-        except YardError as error:
-            print(f"ERROR: {error}", file=sys.stderr)
-            return error.exit_code
+        except InvalidCommand as error:
+            if params["yard"] is None or error.not_found is None:
+                raise
+            from rules.commands import selection
+
+            names = [*params["yard"].graph.steps, *self.loader.cmd_names]
+            raise selection.unknown("command or task", error.not_found, names) from None
 
     def _glance(self, params: Any) -> int | None:
         """The number of fresh steps, when the last run's seal still holds and no option asks for more."""
-        if params["always"] or params["reporter"] != DEFAULT_REPORTER:
+        if params["always"] or params["verify"] or params["reporter"] != DEFAULT_REPORTER:
             return None
         self.loader.setup(params)
         yard = self.loader.load_doit_config().get("yard")
         return yard.glance() if yard else None
 
-    def _execute(self, yard: "Yard | None", wait: bool, cold: bool, **options: Any) -> int:
+    def _execute(self, yard: "Yard | None", wait: bool, cold: bool, verify: bool, **options: Any) -> int:
         if yard is None:
             return int(super()._execute(**options))
+        if self._refusal is not None:
+            raise self._refusal
         yard.force = options["always"]
         yard.graph.cold = cold
         with holding(yard.workspace.lock, "doit " + " ".join(self.sel_tasks or []), wait=wait):
             yard.workspace.seal.break_()
             yard.workspace.store.sweep()
+            if verify:
+                self._verify(yard)
             try:
                 code = int(super()._execute(**options))
             finally:
                 yard.graph.warm.close()
             yard.seal()
             return code
+
+    def _verify(self, yard: "Yard") -> None:
+        """Read every recorded byte first: what was damaged behind an unchanged stat is stale from then on."""
+        from rules.commands import fsck, selection
+
+        needed = selection.chain(yard.graph, self.sel_tasks or [])
+        for damage in fsck.Check(yard.workspace).run(needed, everything=False):
+            print(f"damaged: {damage}", flush=True)
 
 
 # doit hands `_execute` the parameters that its signature names.

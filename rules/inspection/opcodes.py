@@ -8,13 +8,15 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
+from rules.inspection.trust import call_fault, import_fault, is_checked, state_fault
 from rules.inspection.whole import Damage, Tape
 
-OPCODES = 10_000_000
+OPCODES = 16_000_000
 VALUES = 3_000_000  # containers, texts and objects
 MEMO = 4_000_000
 DEPTH = 1_000_000  # values on the stack
 MARKS = 200_000
+IMPORTS = 10_000
 LINE = 4096  # bytes of a text opcode
 NUMBER = 64  # bytes of an integer that is kept
 TEXT = 4096  # bytes of a text that is kept
@@ -24,11 +26,12 @@ TEXTS = 48 * 1024 * 1024  # bytes of all texts kept
 class Global:
     """What the pickle would import: `name` is `module.name`, `at` the byte of its opcode."""
 
-    __slots__ = ("at", "module", "name", "short")
+    __slots__ = ("at", "checked", "module", "name", "short")
 
     def __init__(self, module: str, short: str, at: int) -> None:
         self.module, self.short, self.at = module, short, at
         self.name = f"{module}.{short}"
+        self.checked = is_checked(module, short)
 
 
 class Made:
@@ -54,10 +57,20 @@ class Payload:
 class Mapping:
     """A dict: keys and values in turn, since a described key need not be hashable."""
 
-    __slots__ = ("flat",)
+    __slots__ = ("_texts", "flat")
 
     def __init__(self, flat: list[Any]) -> None:
         self.flat = flat
+        self._texts: dict[str, Any] | None = None
+
+    @property
+    def texts(self) -> dict[str, Any]:
+        """What is held under texts; read it only when the pickle is done."""
+        # Kept, because thousands of objects can be given one and the same large dict.
+        if self._texts is None:
+            pairs = zip(self.flat[::2], self.flat[1::2], strict=False)
+            self._texts = {key: value for key, value in pairs if isinstance(key, str)}
+        return self._texts
 
 
 class Machine:
@@ -74,7 +87,6 @@ class Machine:
         self.protocol = 0
         self.opcodes = 0
         self.globals: dict[str, Global] = {}
-        self.called: dict[str, Global] = {}
         self.oddities: list[str] = []
         self.payload = 0
         self.root: Any = None
@@ -96,10 +108,9 @@ class Machine:
             act = table.get(code)
             if act is None:
                 raise self.malformed(f"0x{code:02x} is no pickle opcode", back=1)
-            if act is STOP:
-                self.root = self.pop()
-                return
             act(self)
+            if act is stop:
+                return
             if self.opcodes > OPCODES:
                 raise self.bomb("opcodes", OPCODES)
 
@@ -113,6 +124,7 @@ class Machine:
 
     def odd(self, what: str) -> None:
         """Note what an honest artifact never does; only the first few are of interest."""
+        what = what[:300]
         if len(self.oddities) < 20 and what not in self.oddities:
             self.oddities.append(what)
 
@@ -164,6 +176,10 @@ class Machine:
             self._marks.pop()
         else:
             self.pop()
+
+    def discard_to_mark(self) -> None:
+        """POP_MARK: everything above the mark, and the mark."""
+        self.pop_mark()
 
     # ---- memo
 
@@ -259,8 +275,12 @@ class Machine:
 
     def tuple_of(self, count: int) -> None:
         """Push a tuple of the top `count` values."""
-        values = [self.pop() for _ in range(count)]
-        self.make(tuple(reversed(values)))
+        at = len(self._stack) - count
+        if at < (self._marks[-1] if self._marks else 0):
+            raise self.malformed("the stack is empty")
+        values = tuple(self._stack[at:])
+        del self._stack[at:]
+        self.make(values)
 
     def append(self, values: list[Any]) -> None:
         """Add values to the list, set or object on top."""
@@ -298,14 +318,17 @@ class Machine:
     def imports(self, module: Any, short: Any) -> Global | None:
         """Note an import; a name that is not plain text cannot be judged, so it is odd."""
         if not (isinstance(module, str) and isinstance(short, str)):
-            self.odd("computed import")
+            self.odd("suspicious computed import")
             return None
         module = OLD_MODULES.get(module, module)
         found = self.globals.get(f"{module}.{short}")
         if found is None or found.module != module:
             found = Global(module, short, self.tape.position)
-            self._texts += len(found.name)
             self.globals[found.name] = found
+            if len(self.globals) > IMPORTS:
+                raise self.bomb("imports", IMPORTS)
+            if fault := import_fault(module, short):
+                self.odd(fault)
         return found
 
     def stack_global(self) -> None:
@@ -315,10 +338,10 @@ class Machine:
 
     def call(self, function: Any, arguments: Any) -> None:
         """Push what calling `function` would make."""
-        if isinstance(function, Global):
-            self.called[function.name] = function
-        else:
-            self.odd(f"call of {described(function)}")
+        if not isinstance(function, Global):
+            self.odd(f"suspicious call of {described(function)}")
+        elif function.checked and (fault := call_fault(function.name, arguments)):
+            self.odd(fault)
         self.make(Made(function, arguments))
 
     def reduce(self) -> None:
@@ -330,7 +353,7 @@ class Machine:
         """NEWOBJ_EX: class, positional and keyword arguments."""
         keywords, arguments, function = self.pop(), self.pop(), self.pop()
         self.call(function, arguments)
-        self.top().state = keywords
+        self._set_state(self.top(), keywords)
 
     def instance(self) -> None:
         """INST: an import and a call in one."""
@@ -348,9 +371,16 @@ class Machine:
         """BUILD: set state on an object."""
         state, target = self.pop(), self.top()
         if isinstance(target, Made):
-            target.state = state
+            self._set_state(target, state)
         else:
-            self.odd(f"state set on {described(target)}")
+            self.odd(f"suspicious state set on {described(target)}")
+
+    def _set_state(self, target: Made, state: Any) -> None:
+        target.state = state
+        name = target.of.name if isinstance(target.of, Global) else ""
+        for part in state if isinstance(state, tuple) else (state,):
+            if isinstance(part, Mapping) and (fault := state_fault(name, part.flat)):
+                self.odd(fault)
 
     def announce(self, protocol: int) -> None:
         """PROTO: the protocol that follows."""
@@ -383,7 +413,7 @@ def _float_line(text: str) -> float:
 
 
 def _int_line(text: str) -> Any:
-    return {"00": False, "01": True}.get(text) if text in ("00", "01") else int(text[:400])
+    return {"00": False, "01": True}[text] if text in ("00", "01") else int(text[:400])
 
 
 def _signed(machine: Machine) -> int:
@@ -395,8 +425,16 @@ def _double(machine: Machine) -> float:
     return value
 
 
+def _escaped(machine: Machine, encoding: str) -> str:
+    raw = machine.tape.line(LINE)
+    try:
+        return raw.decode(encoding)
+    except UnicodeDecodeError as error:
+        raise machine.malformed("a text has a wrong escape") from error
+
+
 def _string_line(machine: Machine) -> None:
-    machine.push(machine.line().strip("'\""))
+    machine.make(_escaped(machine, "unicode_escape").strip("'\""))
 
 
 def _none_to(machine: Machine, what: str) -> None:
@@ -405,12 +443,12 @@ def _none_to(machine: Machine, what: str) -> None:
 
 
 def _persistent_line(machine: Machine) -> None:
-    _none_to(machine, f"persistent id {machine.line()[:80]!r}")
+    _none_to(machine, f"suspicious persistent id {machine.line()[:80]!r}")
 
 
 def _persistent(machine: Machine) -> None:
     machine.pop()
-    _none_to(machine, "persistent id")
+    _none_to(machine, "suspicious persistent id")
 
 
 def _sized(width: int, act: str, signed: bool = False) -> "Act":
@@ -420,7 +458,10 @@ def _sized(width: int, act: str, signed: bool = False) -> "Act":
     def run(machine: Machine) -> None:
         method(machine, int.from_bytes(machine.tape.take(width), "little", signed=signed))
 
-    return run
+    def run_byte(machine: Machine) -> None:
+        method(machine, machine.tape.byte())
+
+    return run_byte if width == 1 else run
 
 
 def _constant(value: Any) -> "Act":
@@ -428,7 +469,7 @@ def _constant(value: Any) -> "Act":
 
 
 def _extension(width: int) -> "Act":
-    return lambda machine: _none_to(machine, f"extension code {machine.tape.number(width)}")
+    return lambda machine: _none_to(machine, f"suspicious extension code {machine.tape.number(width)}")
 
 
 Act = Callable[[Machine], None]
@@ -436,8 +477,9 @@ UNSET = object()
 OLD_MODULES = {"__builtin__": "builtins", "copy_reg": "copyreg"}  # as an unpickler reads protocol 2
 
 
-def STOP(machine: Machine) -> None:  # noqa: N802
-    """The last opcode; `Machine.run` ends there."""
+def stop(machine: Machine) -> None:
+    """STOP, the last opcode: the value on top is the result."""
+    machine.root = machine.pop()
 
 
 TABLE: dict[int, Act] = {
@@ -445,7 +487,7 @@ TABLE: dict[int, Act] = {
     for code, act in {
         "\x80": _sized(1, "announce"),
         "\x95": _sized(8, "frame"),
-        ".": STOP,
+        ".": stop,
         # values
         "N": _constant(None),
         "\x88": _constant(True),
@@ -460,7 +502,7 @@ TABLE: dict[int, Act] = {
         "F": lambda m: m.spelled(_float_line),
         "G": lambda m: m.push(_double(m)),
         "S": _string_line,
-        "V": lambda m: m.push(m.line()),
+        "V": lambda m: m.make(_escaped(m, "raw_unicode_escape")),
         "T": _sized(4, "binary"),
         "U": _sized(1, "binary"),
         "X": _sized(4, "text"),
@@ -492,7 +534,7 @@ TABLE: dict[int, Act] = {
         "u": lambda m: m.set_items(m.pop_mark()),
         # stack and memo
         "0": Machine.discard,
-        "1": lambda m: None if m.pop_mark() else None,
+        "1": Machine.discard_to_mark,
         "2": lambda m: m.push(m.top()),
         "q": _sized(1, "put"),
         "r": _sized(4, "put"),

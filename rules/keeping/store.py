@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from rules.errors import WorkspaceError
+from rules.keeping import blocks
 from rules.keeping.digests import CHUNK, Digests, sha256_of
 from rules.keeping.files import put_in_place, temporary_beside, write_bytes
 
@@ -32,6 +33,10 @@ class Store:
         """Where the bytes with this digest live, if they are here."""
         return self.root / "cas" / sha256[:2] / sha256
 
+    def blocks_of(self, sha256: str) -> Path:
+        """Where the check values of the blocks of these bytes are kept."""
+        return self.root / "blocks" / sha256[:2] / sha256
+
     def scratch(self) -> Path:
         """A fresh folder to make outputs in, on the store's own file system."""
         folder = self.root / "tmp" / f"{os.getpid()}-{secrets.token_hex(4)}"
@@ -44,7 +49,10 @@ class Store:
 
     def put(self, made: Path) -> str:
         """Move a finished file into the store; returns its sha256. Nobody may write to the file any more."""
-        sha256 = sha256_of(made)
+        return self.adopt(made, sha256_of(made))
+
+    def adopt(self, made: Path, sha256: str) -> str:
+        """`put` for a file that was hashed while it was written."""
         final = self.path_of(sha256)
         if not self.holds(sha256):
             with made.open("rb+") as file:
@@ -53,6 +61,7 @@ class Store:
             made.chmod(0o444)
             put_in_place(made, final)
             self.digests.remember(final, sha256)
+            blocks.note(final, self.blocks_of(sha256))
         made.unlink(missing_ok=True)
         return sha256
 

@@ -24,13 +24,16 @@ class Kind(Protocol):
         """What else decides the bytes. Raises SourceError."""
         ...
 
-    def fetch(self, options: Mapping[str, object], base: Path, scratch: Path) -> dict[str, Path]:
-        """The ONNX files by role, in `scratch`. Raises SourceError."""
+    def fetch(
+        self, options: Mapping[str, object], base: Path, scratch: Path, *, cache: Path
+    ) -> dict[str, Path]:
+        """The ONNX files by role, in `scratch`; `cache` outlives the run. Raises SourceError."""
         ...
 
 
 MODULES = {
     "file": "rules.sources.local",
+    "git": "rules.sources.git",
     "wheel": "rules.sources.wheel",
     "generated": "rules.sources.seeded",
 }

@@ -63,7 +63,7 @@ def identity(options: Mapping[str, object]) -> Content:
     return {}
 
 
-def fetch(options: Mapping[str, object], base: Path, scratch: Path) -> dict[str, Path]:
+def fetch(options: Mapping[str, object], base: Path, scratch: Path, *, cache: Path) -> dict[str, Path]:
     """Copy the files in; the originals stay the user's."""
     fetched = {}
     for role, path in _roles(options, base).items():

@@ -18,7 +18,7 @@ def identity(options: Mapping[str, object]) -> Content:
     return {name: options[name] for name in ("architecture", "seed", "width")}
 
 
-def fetch(options: Mapping[str, object], base: Path, scratch: Path) -> dict[str, Path]:
+def fetch(options: Mapping[str, object], base: Path, scratch: Path, *, cache: Path) -> dict[str, Path]:
     """Generate the model's files."""
     from rules.sources.generated import generate
 

@@ -24,7 +24,7 @@ def identity(options: Mapping[str, Any]) -> Content:
     return {"sha256": options["sha256"], "members": dict(sorted(options["members"].items()))}
 
 
-def fetch(options: Mapping[str, Any], base: Path, scratch: Path) -> dict[str, Path]:
+def fetch(options: Mapping[str, Any], base: Path, scratch: Path, *, cache: Path) -> dict[str, Path]:
     """Download the wheel through pip, which knows the user's index, check its digest, take its members."""
     wheel = _download(f"{options['name']}=={options['version']}", scratch)
     found = sha256_of(wheel)

@@ -19,10 +19,20 @@ def checked(
 
 
 def fetch(
-    model_id: str, model_type: str | None, source: Source, base: Path, tinygrad: Path, scratch: Path
+    model_id: str,
+    model_type: str | None,
+    source: Source,
+    tinygrad: Path,
+    *,
+    base: Path,
+    scratch: Path,
+    cache: Path,
 ) -> Made:
-    """Fetch a model's files by role into `scratch` and check them; `base` is the catalog's folder."""
-    files = kind_of(source).fetch(source.options, base, scratch)
+    """Fetch a model's files by role into `scratch` and check them.
+
+    `base` is the catalog's folder; `cache` keeps what should not be fetched twice. Raises SourceError.
+    """
+    files = kind_of(source).fetch(source.options, base, scratch, cache=cache)
     found = checked(model_id, model_type, files, tinygrad)
     facts = {role: one.as_json() for role, one in found.items()}
     return Made({f"{role}.onnx": files[role] for role in sorted(files)}, facts)

@@ -271,7 +271,7 @@ def missing_roles(model_type: str, roles: Collection[str]) -> list[str]:
     """What `model_type` needs and `roles` lacks, in words."""
     needed = {
         "vision_policy": [VISION, POLICY],
-        "vision_multi_policy": [VISION, OFF_POLICY],
+        "vision_multi_policy": [VISION],
         "supercombo": [SUPERCOMBO],
         "dmonitoring": [MONITORING],
         "generic": [],

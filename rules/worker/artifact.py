@@ -4,14 +4,29 @@ import pickle
 from pathlib import Path
 from typing import Any
 
+from . import outofband
 
-def dump(artifact: Any, path: Path) -> None:
-    """Pickle in-band, protocol 5; raises OSError when the disk is in the way."""
+IN_BAND, OUT_OF_BAND = "in-band", "out-of-band"
+METADATA = "_metadata.pkl"  # files of metadata alone, which every runtime reads with a plain pickle.load
+
+
+def dump(content: Any, path: Path, form: str = IN_BAND) -> None:
+    """Pickle with protocol 5, its buffers `in-band` or `out-of-band`; metadata files are always in-band.
+
+    Raises OSError when the disk is in the way.
+    """
+    if form == OUT_OF_BAND and not path.name.endswith(METADATA):
+        return outofband.dump(content, path)
     with path.open("wb") as file:
-        pickle.dump(artifact, file, protocol=5)
+        pickle.dump(content, file, protocol=5)
 
 
 def read(path: Path) -> Any:
-    """Load an artifact that this project has just built (never one from elsewhere)."""
+    """Load an artifact, of either form, that this project has just built (never one from elsewhere).
+
+    Raises ValueError when an out-of-band one is cut short or goes on after its end.
+    """
+    if outofband.is_out_of_band(path):
+        return outofband.load(path)
     with path.open("rb") as file:
         return pickle.load(file)

@@ -18,7 +18,7 @@ import numpy as np
 from tinygrad import Device
 from tinygrad.uop.ops import UOp
 
-from . import artifact, capture, forge, realtime
+from . import artifact, capture, forge
 from .driving import Driving
 from .feed import Step, digest
 from .generic import Generic
@@ -91,7 +91,14 @@ def verify(request: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-OPERATIONS = {"compile": compile_, "verify": verify, "replay": realtime.replay}
+def replay(request: dict[str, Any]) -> dict[str, Any]:
+    """Run an artifact in real time (see `runtime/realtime.py`)."""
+    from .runtime import realtime
+
+    return realtime.replay(request)
+
+
+OPERATIONS = {"compile": compile_, "verify": verify, "replay": replay}
 
 
 def mind_the_parent() -> None:

@@ -1,0 +1,63 @@
+"""`doit add`: one model into models.toml."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+from rules import adding
+from rules.catalogtext import block
+from rules.commands.arguments import UsageError, option
+from rules.commands.command import CATALOG, Command
+
+
+class Add(Command):
+    """Add a model by its ONNX files, or by a commit."""
+
+    doc_purpose = "add one model to models.toml, by its ONNX files or by a commit"
+    doc_usage = "[FILE…]"
+    doc_description = (
+        "Format and id are read from the files' names, else from their inputs; the behaviour version is "
+        "--version, else the one in the catalog, else v15 for a supercombo."
+    )
+    cmd_options = (
+        option("onnx", "an ONNX file; further ones may follow as FILE", kind=list),
+        option("ref", "a commit: 40 hexadecimal digits", kind=str),
+        option("repository", "where --ref is: a git URL or a folder", kind=str),
+        option("id", "the model's id", kind=str),
+        option("version", "how the client must drive it: vNN", kind=str),
+        option("format", "split, supercombo or generic", kind=str),
+        option("name", "the name that users see", kind=str),
+        option("series", "the series that users see", kind=str),
+        option("released", "the day, YYYY-MM-DD [default: today]", kind=str),
+        option("release", "the release that the model enters [default: none]", kind=str),
+        option("flags", "the flag set [default: the catalog's]", kind=str),
+        option("gpu", "it runs on an external GPU"),
+        option("update_sources", "let a model that is known have another source"),
+        option("catalog", f"the catalog to write [default: {CATALOG}]", kind=str, default=CATALOG),
+        option("dry_run", "say what would be added, and write nothing"),
+    )
+
+    def act(self, options: dict[str, Any], operands: list[str]) -> int:
+        """Add it and print its table."""
+        files = [Path(one) for one in (*options["onnx"], *operands)]
+        if bool(files) == bool(options["ref"]):
+            got = "both" if files else "neither"
+            raise UsageError(
+                f"doit add: expected ONNX files or a --ref, got {got}", fix="doit add --onnx FILE"
+            )
+        if options["release"] and not re.fullmatch(r"v[0-9]+", options["release"]):
+            wanted = "expected a generation such as v22"
+            raise UsageError(f"doit add: --release: {wanted}, got {options['release']!r}")
+        said = ("id", "version", "format", "name", "series", "released", "release", "flags")
+        switches = {"gpu": options["gpu"], "update_sources": options["update_sources"]}
+        asked = adding.Asked(**{key: options[key] for key in said}, **switches)
+        catalog, dry = Path(options["catalog"]), options["dry_run"]
+        if files:
+            added = adding.add_files(catalog, files, asked, dry=dry)
+        else:
+            added = adding.add_ref(catalog, options["ref"].lower(), options["repository"], asked, dry=dry)
+        for path in added.copied:
+            print(f"{path}: {'would be copied' if dry else 'copied'}, since names tell roles there")
+        print(block(added.id, added.table).strip())
+        print(f"{catalog}: {'not written (--dry-run)' if dry else 'written'}; next: doit onnx:{added.id}")
+        return 0

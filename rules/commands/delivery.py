@@ -1,0 +1,36 @@
+"""Handing finished artifacts over to a folder of the user's: complete files in one form, or nothing new."""
+
+import contextlib
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from rules import parts
+from rules.keeping.digests import CHUNK
+from rules.keeping.files import replacing
+from rules.step import Step
+from rules.workspace import Workspace
+
+
+def outputs(steps: Sequence[Step], workspace: Workspace) -> list[Path]:
+    """What fresh steps made, what vouches for others last."""
+    records = [workspace.records.read(step.record) for step in steps]
+    return [workspace.path(output.path) for record in records if record for output in record.outputs]
+
+
+def deliver(files: Sequence[Path], folder: Path) -> list[Path]:
+    """Copy `files`, what vouches for others last, and return the copies. Raises OSError.
+
+    Parts of an earlier form of the same artifact go. No name is taken before every byte is on disk.
+    """
+    if all(path.parent.resolve() == folder.resolve() for path in files):
+        return list(files)
+    with contextlib.ExitStack() as stack:  # unwinds backwards: the last of `files` takes its name last
+        for path in reversed(files):
+            sink = stack.enter_context(replacing(folder / path.name))
+            with path.open("rb") as source:
+                shutil.copyfileobj(source, sink, CHUNK)
+            sink.flush()
+        for path in files:
+            parts.clear(folder, path.name)
+    return [folder / path.name for path in files]

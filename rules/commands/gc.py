@@ -1,0 +1,73 @@
+"""`doit gc`: free what the content store holds and nothing needs."""
+
+import json
+from typing import Any
+
+from rules.commands.arguments import JSON, UsageError, option
+from rules.commands.command import CatalogCommand
+from rules.commands.run import WAIT
+from rules.keeping.gc import Garbage, Keep, garbage, seconds
+from rules.keeping.lock import holding
+
+RELEASES = "ready-for-resources"
+AGE = "30d"
+GENERATIONS = 2
+
+
+class Gc(CatalogCommand):
+    """Everything that a record or a release refers to stays; a running build keeps the command out."""
+
+    doc_purpose = "free what the content store holds and nothing needs"
+    doc_usage = "[--keep AGE] [--keep-generations N] [--dry-run]"
+    doc_description = (
+        f"Without --keep and --keep-generations, results younger than {AGE} stay, and the {GENERATIONS} "
+        "newest of each step; with one of them, only what it says."
+    )
+    most = 0
+    cmd_options = (
+        option("keep", "keep results used within this time: 30d, 12h, 90m, 2w", kind=str),
+        option("keep_generations", "keep so many of the newest results of each step", kind=int),
+        option("dry_run", "tell what would go, and remove nothing"),
+        JSON,
+        WAIT,
+    )
+
+    def act(self, options: dict[str, Any], operands: list[str]) -> int:
+        """Find what can go, and remove it. Raises YardError; exit code 4 while a run holds the workspace."""
+        keep = _keep(options["keep"], options["keep_generations"])
+        workspace = self.yard(options).workspace
+        with holding(workspace.lock, "doit gc", wait=options["wait"]):
+            found = garbage(workspace, workspace.path(RELEASES), keep)
+            if not options["dry_run"]:
+                found.remove()
+            workspace.digests.flush(wait=True)
+        print(_json(found, options) if options["json"] else _line(found, options))
+        return 0
+
+
+def _keep(age: str | None, generations: int | None) -> Keep:
+    if age is None and generations is None:
+        age, generations = AGE, GENERATIONS
+    if generations is not None and generations < 0:
+        raise UsageError(f"--keep-generations: expected 0 or more, got {generations}")
+    return Keep(0.0 if age is None else seconds(age), generations or 0)
+
+
+def _line(found: Garbage, options: dict[str, Any]) -> str:
+    verb = "would free" if options["dry_run"] else "freed"
+    return (
+        f"{verb} {found.freed:,} bytes: {len(found.blobs)} blobs, {len(found.results)} results, "
+        f"{len(found.temporaries)} leftovers of killed runs; {found.kept} blobs stay"
+    )
+
+
+def _json(found: Garbage, options: dict[str, Any]) -> str:
+    told = {
+        "dry_run": options["dry_run"],
+        "bytes_freed": found.freed,
+        "blobs": [path.name for path in found.blobs],
+        "results": [path.stem for path in found.results],
+        "leftovers": [str(path) for path in found.temporaries],
+        "blobs_kept": found.kept,
+    }
+    return json.dumps(told, indent=1)

@@ -1,0 +1,103 @@
+"""`doit inspect FILE`: what an artifact is and whether it is sound, without running any of it."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rules.commands.arguments import JSON, UsageError, option
+from rules.commands.command import Command
+
+if TYPE_CHECKING:
+    from rules.inspection import Report
+    from rules.inspection.graph import Jit
+
+CONTRACTS = ("policy", "warp")
+SHOWN = 8  # differences of one kind that are listed before "and more"
+
+
+class Inspect(Command):
+    """Exit codes: 0 sound and as expected, 1 suspicious or not as expected, 2 unreadable."""
+
+    name = "inspect"
+    doc_purpose = "tell what an artifact is, without running any of it"
+    doc_usage = "FILE"
+    doc_description = (
+        "FILE is any pickle artifact, whole or in parts (name one part, the .sha256 or the bare name). "
+        "Exit codes: 0 sound and as expected, 1 suspicious or not as expected, 2 unreadable."
+    )
+    cmd_options = (
+        JSON,
+        option("expect_device", "fail unless every JIT was captured on DEVICE (may be repeated)", kind=list),
+        option("expect_contract", "fail unless the contract is `policy` or `warp`", kind=str),
+    )
+    least = most = 1
+
+    def act(self, options: dict[str, Any], operands: list[str]) -> int:
+        """Inspect the one operand; print; return 0, 1 or 2 as above."""
+        from rules.inspection import inspect
+        from rules.inspection.artifact import expectations
+
+        contract = options["expect_contract"]
+        if contract not in (None, *CONTRACTS):
+            raise UsageError(f"doit inspect: --expect-contract: expected policy or warp, got {contract!r}")
+        report = inspect(Path(operands[0]))
+        failed = expectations(report, options["expect_device"], contract)
+        if options["json"]:
+            print(json.dumps({**report.as_json(), "failed_expectations": failed}, indent=2))
+        else:
+            print("\n".join([*lines(report), *(f"  ✗ {one}" for one in failed)]))
+        return report.exit_code or int(bool(failed))
+
+
+def lines(report: "Report") -> Iterator[str]:
+    """A report for people, one fact a line; text from the artifact cannot move the cursor."""
+    yield _safe(f"{report.name}: {report.verdict}")
+    for name, value in _facts(report):
+        if value not in (None, "", ()):
+            yield _safe(f"  {name:<14} {value}")
+    for jit in report.jits:
+        yield from (_safe(line) for line in _jit(jit))
+    if report.tinygrad:
+        yield _safe(f"  needs another tinygrad: {_some(report.tinygrad)}")
+    for problem in report.problems[1:]:
+        yield _safe(f"  ✗ {problem.what}")
+
+
+def _facts(report: "Report") -> Iterator[tuple[str, Any]]:
+    form = "out-of-band pickle" if report.out_of_band else "pickle"
+    parts = f" in {len(report.files)} parts" if len(report.files) > 1 else ""
+    protocol = f", protocol {report.protocol}" if report.protocol is not None else ""
+    yield "file", f"{report.size:,} bytes{parts}, {form}{protocol}, {report.opcodes:,} opcodes"
+    yield "sha256", f"{report.sha256} (checked)" if report.sha256 else None
+    yield "layout", f"{report.layout} ({report.role})" if report.role else report.layout
+    yield "format version", report.format_version
+    yield "model type", report.model_type
+    yield "contract", report.contract
+    yield "frame skip", report.frame_skip
+    yield "cameras", ", ".join(report.cameras)
+    yield "behaviour", report.behavior_version
+    yield "weights", f"{report.weights_bytes:,} bytes" if report.jits else None
+    for network, shapes in report.shapes.items():
+        yield network, ", ".join(f"{name} {tuple(shape)}" for name, shape in shapes.items())
+    yield "classes", " ".join(report.classes)
+    yield "imports", " ".join(report.globals)
+
+
+def _jit(jit: "Jit") -> Iterator[str]:
+    devices = ", ".join(jit.devices) or "no device"
+    yield f"  {jit.label}: {devices}; kernels: {jit.kernels}; weights: {jit.weights_bytes:,} bytes"
+    for one in jit.inputs:
+        shape = "?" if one.shape is None else one.shape
+        yield f"    {one.name:<20} {one.dtype} {shape} on {one.device}"
+    if not jit.inputs and jit.arguments:
+        yield f"    {', '.join(jit.arguments)}"
+
+
+def _some(texts: tuple[str, ...]) -> str:
+    more = f"; and {len(texts) - SHOWN} more" if len(texts) > SHOWN else ""
+    return "; ".join(texts[:SHOWN]) + more
+
+
+def _safe(text: str) -> str:
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

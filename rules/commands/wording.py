@@ -1,0 +1,87 @@
+"""How decisions are told: a reason in words, how long ago a step was built, what failed."""
+
+import datetime
+import json
+from typing import Any
+
+from rules.decide import Decision, Reason, State
+from rules.keeping.records import Record
+from rules.step import Step
+from rules.workspace import Workspace
+
+UNITS = (("day", 86_400), ("hour", 3_600), ("minute", 60))
+
+
+def subject(what: str) -> str:
+    """A name of a key's content as people say it: `settings.flags.IMAGE` is flags.IMAGE."""
+    kind, _, rest = what.partition(".")
+    if kind == "settings":
+        return rest
+    if kind == "inputs":
+        return rest.replace(".", " ", 1)
+    if kind == "files":
+        return rest.removesuffix(".sha256") if rest.endswith(".sha256") else rest.replace(".size", ": size")
+    return what
+
+
+def told(reason: Reason) -> str:
+    """One reason, in words."""
+    return str(Reason(subject(reason.what), reason.old, reason.new))
+
+
+def line(decision: Decision) -> str:
+    """All reasons of a decision, on one line."""
+    return "; ".join(told(reason) for reason in decision.reasons)
+
+
+def as_json(decision: Decision) -> dict[str, Any]:
+    """A decision for programs."""
+    reasons = [{"what": subject(r.what), "old": r.old, "new": r.new} for r in decision.reasons]
+    step = decision.step
+    return {"task": step.task, "model": step.model, "state": decision.state.value, "reasons": reasons}
+
+
+def compared(decision: Decision) -> bool:
+    """Whether the whole key was compared with a record's: only then is `nothing else` certain."""
+    return decision.content is not None and decision.record is not None
+
+
+def explained(decision: Decision) -> str:
+    """Why a step is as it is: `up to date, …`, or what changed, and nothing else."""
+    if decision.fresh and decision.record is not None:
+        return f"up to date, {history(decision.record)}"
+    if decision.state is State.UNKNOWN:
+        return f"not known yet: it {line(decision)}"
+    return line(decision) + ("; nothing else" if compared(decision) else "")
+
+
+def history(record: Record) -> str:
+    """When a step was built or restored, and how long that took."""
+    how = "built" if record.made == "built" else "restored from the store"
+    return f"{how} {ago(record.built_at)} in {record.seconds:.1f} s (key {record.key[:12]}…)"
+
+
+def ago(moment: str, now: datetime.datetime | None = None) -> str:
+    """An ISO 8601 time as "3 days ago"; a time to come, as after a clock jumped back, as itself."""
+    try:
+        then = datetime.datetime.fromisoformat(moment)
+        seconds = int(((now or datetime.datetime.now(datetime.UTC)) - then).total_seconds())
+    except (ValueError, TypeError):
+        return f"at {moment}"
+    if seconds < 0:
+        return f"at {moment}"
+    for unit, length in UNITS:
+        if seconds >= length:
+            many = seconds // length
+            return f"{many} {unit}{'s' if many > 1 else ''} ago"
+    return "just now"
+
+
+def failure(step: Step, workspace: Workspace) -> dict[str, Any] | None:
+    """What the step's last run failed with, if it did: step, cause, log, log_tail, next."""
+    path = workspace.records.path_of(f"{step.model or step.record}_failure")
+    try:
+        noted: dict[str, Any] = json.loads(path.read_bytes())
+        return noted if noted["step"] == step.task else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None

@@ -1,0 +1,5 @@
+"""What an artifact is and whether it is sound, without unpickling it or importing what it names."""
+
+from rules.inspection.artifact import Report, inspect
+
+__all__ = ["Report", "inspect"]

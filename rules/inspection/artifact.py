@@ -1,0 +1,371 @@
+"""What an artifact means: its layout, its contract, its JITs, and a verdict on its bytes."""
+
+import gc
+import re
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rules.inspection import graph
+from rules.inspection.container import Container, Place, container_of, place_of, starts_pickle
+from rules.inspection.opcodes import Machine, Mapping
+from rules.inspection.whole import Damage, Tape, Whole, opened
+
+HOST = "NPY"  # where a runtime refills inputs from numpy, whatever the model runs on
+UNREADABLE, SUSPECT = 2, 1
+SUSPECTS = frozenset({"suspicious", "inconsistent", "trailing bytes"})
+MOST_LISTED = 100
+SHARED = 4  # how many times over an artifact's objects may be counted for its JITs
+
+_CAMERA = re.compile(r"(?<!\d)(\d{3,4})x(\d{3,4})(?!\d)")
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Why the verdict is not `ok`: `kind` is a fixed word, `what` says it in full."""
+
+    kind: str
+    what: str
+
+
+@dataclass(frozen=True)
+class Report:
+    """What `inspect` found. Facts that the bytes do not tell are None or empty; sizes are in bytes.
+
+    `tinygrad` lists how its class shapes differ from those of the tinygrad that this project knows; an empty
+    list means that it should load there. `verdict` is `ok` or the worst problem in words.
+    """
+
+    name: str
+    size: int
+    files: tuple[str, ...] = ()
+    sha256: str | None = None
+    out_of_band: bool = False
+    protocol: int | None = None
+    layout: str = "unknown"
+    role: str | None = None
+    format_version: int | None = None
+    model_type: str | None = None
+    contract: str | None = None
+    frame_skip: int | None = None
+    cameras: tuple[str, ...] = ()
+    behavior_version: str | None = None
+    jits: tuple[graph.Jit, ...] = ()
+    shapes: dict[str, dict[str, list[int]]] = field(default_factory=dict)
+    weights_bytes: int = 0
+    payload_bytes: int = 0
+    opcodes: int = 0
+    classes: tuple[str, ...] = ()
+    tinygrad: tuple[str, ...] = ()
+    globals: tuple[str, ...] = ()
+    problems: tuple[Problem, ...] = ()
+
+    @property
+    def verdict(self) -> str:
+        """`ok`, or what is worst about the artifact."""
+        return self.problems[0].what if self.problems else "ok"
+
+    @property
+    def exit_code(self) -> int:
+        """0 for `ok`, 1 for what can be read and should not be trusted, 2 for what cannot be read."""
+        if not self.problems:
+            return 0
+        return SUSPECT if self.problems[0].kind in SUSPECTS else UNREADABLE
+
+    def as_json(self) -> dict[str, Any]:
+        """The same as JSON values, with the verdict."""
+        plain = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return {
+            **plain,
+            "jits": [jit.as_json() for jit in self.jits],
+            "problems": [{"kind": one.kind, "what": one.what} for one in self.problems],
+            "verdict": self.verdict,
+        }
+
+
+def inspect(path: Path) -> Report:
+    """Describe the artifact at `path`: a whole file, or any of its parts, its `.sha256`, or its bare name.
+
+    Nothing in it is run, and memory does not grow with its payload. Damage of any kind is a verdict; only a
+    path without a file behind it raises ArtifactError, and a disk in the way OSError.
+    """
+    try:
+        place = place_of(path)
+    except Damage as damage:
+        return Report(path.name, 0, problems=(Problem(damage.kind, damage.what),))
+    with opened(place.files) as whole, _no_collection():
+        return _report(place, whole)
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Python's cycle collector would walk every description again and again, and free none of them."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def _report(place: Place, whole: Whole) -> Report:
+    problems: list[Problem] = []
+    sha256 = _checked(place, whole, problems)
+    known: dict[str, Any] = {"files": tuple(file.name for file in place.files), "sha256": sha256}
+    try:
+        container = container_of(whole)
+        machine = _run(whole, container, problems)
+    except Damage as damage:
+        problems.append(Problem(damage.kind, damage.what))
+        return Report(place.name, whole.size, **known, problems=tuple(problems))
+    meaning = _meaning(place.name, machine, problems)
+    problems.sort(key=lambda one: one.kind not in SUSPECTS or one.kind == "trailing bytes")
+    return Report(
+        place.name,
+        whole.size,
+        **known,
+        **meaning,
+        out_of_band=container.buffers is not None,
+        protocol=machine.protocol,
+        payload_bytes=machine.payload,
+        opcodes=machine.opcodes,
+        globals=tuple(name[:200] for name in sorted(machine.globals)[:MOST_LISTED]),
+        problems=tuple(problems),
+    )
+
+
+def _checked(place: Place, whole: Whole, problems: list[Problem]) -> str | None:
+    """The sha256 of the whole when there is one to compare it with."""
+    if place.sha256 is None:
+        return None
+    found = whole.sha256()
+    if found != place.sha256:
+        problems.append(Problem("checksum", f"wrong sha256: expected {place.sha256}, got {found}"))
+    return found
+
+
+def _run(whole: Whole, container: Container, problems: list[Problem]) -> Machine:
+    """Run the opcodes and note what is wrong. Raises Damage when these never were opcodes."""
+    machine = Machine(Tape(whole, container.start, container.stop), container.buffers)
+    found = list(container.damage)
+    try:
+        machine.run()
+        found += _left_over(machine)
+    except Damage as damage:
+        if not machine.oddities and not _begins(whole, container):
+            head = whole.read(0, 16)
+            raise Damage("not a pickle", f"not a pickle: it begins with {head!r}") from damage
+        found.append(damage)
+    problems += (Problem("suspicious", what) for what in machine.oddities)
+    problems += (Problem(damage.kind, damage.what) for damage in found)
+    return machine
+
+
+def _begins(whole: Whole, container: Container) -> bool:
+    return starts_pickle(whole.read(container.start, 3))
+
+
+def _left_over(machine: Machine) -> list[Damage]:
+    tape, unused = machine.tape, len(machine.buffers or ()) - machine.buffers_used
+    found = []
+    if tape.left:
+        found.append(Damage("trailing bytes", f"trailing bytes: {tape.left} after byte {tape.position}"))
+    if unused:
+        found.append(
+            Damage("trailing bytes", f"trailing bytes: {unused} out-of-band buffers that nothing uses")
+        )
+    return found
+
+
+# ---- meaning
+
+
+def _meaning(name: str, machine: Machine, problems: list[Problem]) -> dict[str, Any]:
+    made = list(graph.inside(machine.root))
+    root = _as_dict(machine.root)
+    jits = _jits(root, len(made), problems)
+    shapes = graph.class_shapes(made)
+    layout, role = _layout(root, jits)
+    contract = _contract(root, jits, role, problems)
+    return {
+        "layout": layout,
+        "role": role,
+        "contract": contract,
+        "jits": jits,
+        "cameras": _cameras(name, root, role),
+        "shapes": _shapes(root),
+        "weights_bytes": sum(graph.buffer_bytes(one) for one in made),
+        "classes": tuple(_spelled(shapes)),
+        "tinygrad": tuple(graph.differences(shapes))[:MOST_LISTED],
+        "format_version": _plain(graph.at(root, "format_version"), int),
+        "model_type": _plain(graph.at(root, "model_type"), str),
+        "frame_skip": _plain(graph.at(root, "frame_skip"), int),
+        "behavior_version": _plain(graph.at(root, "behavior_version"), str),
+    }
+
+
+def _plain(value: Any, kind: type) -> Any:
+    if type(value) is not kind:
+        return None
+    return value[:80] if isinstance(value, str) else value
+
+
+def _spelled(shapes: dict[str, set[tuple[int, str]]]) -> Iterable[str]:
+    for name in sorted(shapes)[:MOST_LISTED]:
+        counts = sorted({count for count, _ in shapes[name]})
+        yield f"{name[:80]}({'|'.join(map(str, counts[:8]))})"
+
+
+def _as_dict(root: Any) -> Any:
+    """An OrderedDict is read as the dict that it is."""
+    return Mapping(root.items) if graph.name_of(root) == "OrderedDict" and root.items else root
+
+
+def _jits(root: Any, objects: int, problems: list[Problem]) -> tuple[graph.Jit, ...]:
+    """Every JIT that the artifact is or holds, labelled by its key."""
+    held = [(_label(key), value) for key, value in graph.entries(root)] or [("jit", root)]
+    found: list[graph.Jit] = []
+    left = SHARED * objects
+    try:
+        for label, value in held:
+            if jit := graph.jit_of(label, value, left):
+                found.append(jit)
+                left -= jit.objects
+    except Damage as damage:
+        problems.append(Problem(damage.kind, damage.what))
+    return tuple(found)
+
+
+def _label(key: Any) -> str:
+    camera = _camera_of(key)
+    return camera or (key[:80] if isinstance(key, str) else type(key).__name__)
+
+
+def _camera_of(key: Any) -> str | None:
+    if isinstance(key, tuple) and len(key) == 2 and all(type(one) is int for one in key):
+        return f"{key[0]}x{key[1]}"
+    return None
+
+
+def _layout(root: Any, jits: tuple[graph.Jit, ...]) -> tuple[str, str | None]:
+    """The layout, and for layouts of several files which of them this is."""
+    if isinstance(root, Mapping):
+        return _layout_of_dict(root)
+    return _layout_of_jit(jits[0]) if jits else ("unknown", None)
+
+
+def _layout_of_dict(root: Mapping) -> tuple[str, str | None]:
+    keys = {key for key, _ in graph.entries(root) if isinstance(key, str)}
+    if {"output_slices", "input_shapes"} <= keys:
+        return "metadata", None
+    if "run_policy" in keys and "metadata" in keys:
+        return ("starpilot-single" if "format_version" in keys else "iqpilot-supercombo"), None
+    return ("generic" if graph.at(root, "model_type") == "generic" else "unknown"), None
+
+
+def _layout_of_jit(jit: graph.Jit) -> tuple[str, str | None]:
+    names = set(jit.arguments)
+    by_position = bool(names) and all(one.isdigit() for one in names)
+    if names == {"input_img", "calib"}:
+        return "dm", "model"
+    if by_position:
+        return ("dm", "warp") if len(names) == 2 else ("openpilot-split", "warp")
+    for role, is_it in ROLES.items():
+        if is_it(names):
+            return "openpilot-split", role
+    return "generic", None
+
+
+ROLES: dict[str, Callable[[set[str]], bool]] = {
+    "warp": lambda names: bool(names & {"tfm", "big_tfm"}),
+    "policy": lambda names: bool(names & {"features_buffer", "feat_q"}) and not _sees(names),
+    "supercombo": lambda names: bool(names & {"features_buffer", "feat_q"}),
+    "vision": lambda names: _sees(names),
+}
+
+
+def _sees(names: set[str]) -> bool:
+    return any("img" in one for one in names)
+
+
+def _contract(
+    root: Any, jits: tuple[graph.Jit, ...], role: str | None, problems: list[Problem]
+) -> str | None:
+    """Where the image history lives: `warp` or `policy`. Contradicting evidence is a problem."""
+    declared = graph.at(root, "image_history_pipeline")
+    found: dict[str, str] = {}
+    if declared in ("warp", "policy"):
+        found["image_history_pipeline"] = declared
+    keys = graph.at(root, "warp_input_keys")
+    if isinstance(keys, list) and keys:
+        found["warp_input_keys"] = "warp" if "img_q" in keys else "policy"
+    for jit in jits:
+        if contract := _contract_of(jit, role):
+            found[f"the arguments of {jit.label}"] = contract
+    if len(set(found.values())) > 1:
+        told = ", ".join(f"{where}: {what}" for where, what in found.items())
+        problems.append(Problem("inconsistent", f"inconsistent contract: {told}"))
+    return next(iter(found.values()), None)
+
+
+def _contract_of(jit: graph.Jit, role: str | None) -> str | None:
+    names = set(jit.arguments)
+    if "warped" in names or names == {"tfm", "big_tfm", "frame", "big_frame"}:
+        return "policy"
+    if {"img_q", "tfm"} <= names or {"img", "feat_q"} <= names:
+        return "warp"
+    by_position = names and all(one.isdigit() for one in names)
+    return {6: "warp", 4: "policy"}.get(len(names)) if by_position and role == "warp" else None
+
+
+def _cameras(name: str, root: Any, role: str | None) -> tuple[str, ...]:
+    found = [_camera_of(key) for key, _ in graph.entries(root)[:MOST_LISTED]]
+    if role == "warp":
+        found = [match[0] for match in _CAMERA.finditer(name)]
+    return tuple(camera for camera in found if camera)
+
+
+def _shapes(root: Any) -> dict[str, dict[str, list[int]]]:
+    """Declared input shapes by network, from the artifact's metadata (or the file that is the metadata)."""
+    metadata = graph.at(root, "metadata")
+    networks = graph.entries(metadata) if metadata is not None else [("model", root)]
+    found: dict[str, dict[str, list[int]]] = {}
+    for role, one in networks[:MOST_LISTED]:
+        shapes = {
+            name[:80]: [size for size in shape[:16] if type(size) is int]
+            for name, shape in graph.entries(graph.at(one, "input_shapes"))[:MOST_LISTED]
+            if isinstance(name, str) and isinstance(shape, tuple)
+        }
+        if shapes and isinstance(role, str):
+            found[role[:80]] = shapes
+    return found
+
+
+# ---- expectations
+
+
+def expectations(report: Report, devices: Iterable[str] = (), contract: str | None = None) -> list[str]:
+    """How `report` differs from what is expected, in words.
+
+    Every JIT must have been captured on one of `devices` and otherwise only on the host's own.
+    """
+    wanted = {device.upper() for device in devices}
+    found = [] if report.jits or not wanted else [f"expected device {_listed(wanted)}, got no JIT"]
+    for jit in report.jits if wanted else ():
+        on = {_base(device) for device in jit.devices} - {HOST}
+        if not on or not on <= wanted:
+            found.append(f"expected device {_listed(wanted)}, got {jit.label} captured on {_listed(on)}")
+    if contract is not None and report.contract != contract:
+        found.append(f"expected contract {contract}, got {report.contract or 'none'}")
+    return found
+
+
+def _base(device: str) -> str:
+    return device.upper().split(":")[0]
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names)) or "nothing"

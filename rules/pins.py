@@ -1,0 +1,164 @@
+"""models.lock.json: sha256 and size of every file that a source once gave; a later fetch must give the same.
+
+A pin belongs to what identifies the source in models.toml: another ref is another source, and is pinned anew;
+another mirror of the same ref is not.
+"""
+
+import fcntl
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rules.catalog import Source
+from rules.errors import SourceError
+from rules.keeping.digests import Digest
+from rules.keeping.files import write_bytes
+from rules.sources import kind_of
+
+FORMAT = 1
+# What others publish. A generated model is made here, and a local file is its owner's to edit: the build key
+# holds their identity, and nothing stands between the two.
+PINNED_KINDS = frozenset(("archive", "git", "hub", "wheel"))
+
+Found = Mapping[str, Digest]  # by role
+
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True)
+class Pins:
+    """What one model's source gave: what identifies the source, and digests by role."""
+
+    source: Mapping[str, Any]
+    files: Found
+
+
+@dataclass(frozen=True)
+class Lock:
+    """All pins, by model id; `name` is the file's, for errors."""
+
+    name: str
+    models: Mapping[str, Pins] = field(default_factory=dict)
+
+    def of(self, model_id: str, source: Source) -> Found:
+        """The pins that hold for this source of the model; empty when it has none yet."""
+        pins = self.models.get(model_id)
+        return pins.files if pins and pins.source == _identity(source) else {}
+
+    def check(self, model_id: str, role: str, sha256: str, size: int) -> None:
+        """Compare one file (`size` in bytes) with its pin. Raises SourceError for another, or for no pin."""
+        pins = self.models.get(model_id)
+        pinned = pins.files.get(role) if pins else None
+        if pinned is None:
+            raise self._error(model_id, f"expected no {role}.onnx, got one of {size:,} bytes")
+        if pinned.size != size:
+            raise self._error(model_id, f"{role}.onnx: expected {pinned.size:,} bytes, got {size:,}")
+        if pinned.sha256 != sha256:
+            raise self._error(model_id, f"{role}.onnx: expected sha256 {pinned.sha256}, got {sha256}")
+
+    def check_all(self, model_id: str, found: Found) -> None:
+        """Compare all files of a model with its pins, none missing and none new. Raises SourceError."""
+        for role, digest in sorted(found.items()):
+            self.check(model_id, role, *digest)
+        pins = self.models.get(model_id)
+        if missing := sorted(set(pins.files if pins else ()) - set(found)):
+            raise self._error(
+                model_id, f"expected {missing[0]}.onnx, got {', '.join(sorted(found)) or 'nothing'}"
+            )
+
+    def with_pins(self, model_id: str, source: Source, found: Found) -> "Lock":
+        """This lock with the model's pins replaced."""
+        return Lock(self.name, {**self.models, model_id: Pins(_identity(source), dict(found))})
+
+    def _error(self, model_id: str, difference: str) -> SourceError:
+        return SourceError(
+            f"{model_id}: its source is not what {self.name} pins: {difference}",
+            fix=f"find out why; if the change is meant, doit pin --update {model_id}",
+        )
+
+
+def path_of(catalog: Path) -> Path:
+    """The lock file beside a catalog: `models.toml` → `models.lock.json`."""
+    return catalog.with_suffix(".lock.json")
+
+
+def read(path: Path) -> Lock:
+    """The pins in `path`; none when there is no such file. Raises SourceError when it is damaged."""
+    try:
+        raw = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return Lock(path.name)
+    except (OSError, ValueError) as error:
+        raise _damaged(path, str(error)) from None
+    try:
+        if raw["format"] != FORMAT:
+            raise _damaged(path, f"expected format {FORMAT}, got {raw['format']}")
+        return Lock(path.name, {model_id: _pins(entry) for model_id, entry in raw["models"].items()})
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise _damaged(path, f"{type(error).__name__}: {error}") from None
+
+
+def write(path: Path, lock: Lock) -> None:
+    """Keep the pins: sorted by id and role, so that equal pins are equal bytes. Raises OSError."""
+    models = {
+        model_id: {
+            "source": dict(pins.source),
+            "files": {role: {"sha256": one.sha256, "size": one.size} for role, one in pins.files.items()},
+        }
+        for model_id, pins in lock.models.items()
+    }
+    text = json.dumps({"format": FORMAT, "models": models}, indent=2, sort_keys=True, ensure_ascii=False)
+    write_bytes(path, text.encode() + b"\n")
+
+
+def settle(path: Path, model_id: str, source: Source, found: Found) -> bool:
+    """After a fetch: compare `found` with the pins, or record it as the first; True when it was recorded.
+
+    Safe between threads and processes. Raises SourceError as `check_all` does.
+    """
+    with writing(path):
+        lock = read(path)
+        if lock.of(model_id, source):
+            lock.check_all(model_id, found)
+            return False
+        write(path, lock.with_pins(model_id, source, found))
+        return True
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Hold the lock file for a change: reading, changing and writing it are one act."""
+    # The folder is what is locked: the file itself is replaced, and a lock on the old one would bind nobody.
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(folder)
+
+
+def _identity(source: Source) -> dict[str, Any]:
+    return {"kind": source.kind, **kind_of(source).identity(source.options)}
+
+
+def _pins(entry: Mapping[str, Any]) -> Pins:
+    files = {role: _digest(one) for role, one in sorted(entry["files"].items())}
+    return Pins(dict(entry["source"]), files)
+
+
+def _digest(one: Mapping[str, Any]) -> Digest:
+    sha256, size = one["sha256"], one["size"]
+    if not _SHA256.fullmatch(sha256) or not isinstance(size, int) or size < 0:
+        raise ValueError(f"expected a sha256 and a size in bytes, got {sha256} and {size}")
+    return Digest(sha256, size)
+
+
+def _damaged(path: Path, cause: str) -> SourceError:
+    return SourceError(
+        f"{path.name}: not a file of pins: {cause}", fix=f"restore it: git checkout -- {path.name}"
+    )

@@ -1,0 +1,238 @@
+"""Sources in an archive: a zip, a tar, a folder or one ONNX file, at a URL or path, pinned by its bytes.
+
+A member is read from the archive straight into the file of its role, so no name in it can lead elsewhere.
+"""
+
+import gzip
+import hashlib
+import lzma
+import shutil
+import tarfile
+import urllib.request
+import zipfile
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path, PurePosixPath
+from typing import IO, Any
+from urllib.parse import unquote, urlsplit
+
+from rules.errors import SourceError
+from rules.keeping.digests import CHUNK, Digest, sha256_of
+from rules.keys import Content
+from rules.sources.download import download, public, wrong
+from rules.sources.local import GENERIC, role_of
+from rules.steps.preflight import MONITORING, POLICIES, SUPERCOMBO, VISION
+
+ROLES_OF: dict[str, tuple[str, ...]] = {
+    "split": (VISION, *sorted(POLICIES)),
+    "supercombo": (SUPERCOMBO,),
+    "dmonitoring": (MONITORING,),
+    GENERIC: ("model",),
+}
+DAMAGE = (
+    zipfile.BadZipFile,
+    tarfile.TarError,
+    zlib.error,
+    lzma.LZMAError,
+    EOFError,
+    NotImplementedError,  # a way of compressing that zipfile does not know
+    RuntimeError,  # an encrypted zip
+    gzip.BadGzipFile,
+)
+
+ZIP = (b"PK\x03\x04", b"PK\x05\x06")  # asked for at the start: a tar may end in a zip
+
+Openers = Mapping[str, Callable[[], IO[bytes] | None]]
+
+
+def files(options: Mapping[str, object], base: Path) -> Mapping[str, Path]:
+    """No local file: the pin says it all, wherever the archive lies."""
+    return {}
+
+
+def identity(options: Mapping[str, Any]) -> Content:
+    """The archive's digest and what is taken from it; not where it lies."""
+    chosen = {"members": dict(sorted(options["members"].items()))} if "members" in options else {}
+    return {"sha256": options["sha256"], "format": options["format"], **chosen}
+
+
+def fetch(options: Mapping[str, Any], base: Path, scratch: Path, *, cache: Path) -> dict[str, Path]:
+    """The ONNX files by role, in `scratch`; `base` is what a relative `path` starts from.
+
+    A broken download waits in `cache` for the next attempt, of this run or a later one.
+    Raises SourceError for an archive that is not as pinned, is damaged, or does not hold the files.
+    """
+    expected = Digest(options["sha256"], options["size"])
+    local = local_path(options, base)
+    shown = str(local) if local else public(options["url"])
+    if local and local.is_dir():
+        found = folder_digest(local)
+        if found != expected:
+            raise wrong(shown, expected, found)
+        return _extracted(options, _in_folder(local), shown, scratch)
+    whole = scratch / "archive"
+    if local:
+        _copy(local, expected, whole)
+    else:
+        download(options["url"], expected, whole, cache / f"{expected.sha256}.partial")
+    with _opened(whole, _file_name(options), shown) as openers:
+        fetched = _extracted(options, openers, shown, scratch)
+    whole.unlink()
+    return fetched
+
+
+def local_path(options: Mapping[str, Any], base: Path) -> Path | None:
+    """Where on this machine the archive is: `path`, or a `file://` URL; None for any other URL."""
+    if "path" in options:
+        return base / str(options["path"])
+    parts = urlsplit(str(options["url"]))
+    return Path(urllib.request.url2pathname(parts.path)) if parts.scheme == "file" else None
+
+
+def folder_digest(folder: Path) -> Digest:
+    """What pins a folder: the sha256 of its listing as `sha256sum` prints it, and the bytes of all its files.
+
+    Only `.onnx` files count, at any depth, by path with `/`, in byte order:
+    `find . -name '*.onnx' ! -name '._*' -printf '%P\\n' | LC_ALL=C sort | xargs sha256sum | sha256sum`.
+    """
+    lines, size = [], 0
+    for name in sorted(_onnx_names(folder), key=str.encode):
+        path = folder / name
+        lines.append(f"{sha256_of(path)}  {name}\n")
+        size += path.stat().st_size
+    return Digest(hashlib.sha256("".join(lines).encode()).hexdigest(), size)
+
+
+def _onnx_names(folder: Path) -> list[str]:
+    found = [path.relative_to(folder).as_posix() for path in folder.rglob("*.onnx") if path.is_file()]
+    return sorted(name for name in found if not PurePosixPath(name).name.startswith("._"))
+
+
+def _copy(source: Path, expected: Digest, final: Path) -> None:
+    """Copy and check in one pass: what is unpacked later is what was checked."""
+    total, size = hashlib.sha256(), 0
+    with _source(source) as reader, final.open("xb") as writer:
+        while chunk := reader.read(CHUNK):
+            total.update(chunk)
+            size += len(chunk)
+            writer.write(chunk)
+    found = Digest(total.hexdigest(), size)
+    if found != expected:
+        raise wrong(str(source), expected, found)
+
+
+def _source(path: Path) -> IO[bytes]:
+    try:
+        return path.open("rb")
+    except OSError as error:
+        raise SourceError(
+            f"{path}: cannot be read: {error.strerror}", fix="correct the source's path or url in models.toml"
+        ) from None
+
+
+def _file_name(options: Mapping[str, Any]) -> str:
+    place = str(options["path"]) if "path" in options else unquote(urlsplit(str(options["url"])).path)
+    return PurePosixPath(place).name
+
+
+# ---- what is inside: member name → how to open it
+
+
+@contextmanager
+def _opened(whole: Path, name: str, shown: str) -> Iterator[Openers]:
+    try:
+        if name.endswith(".onnx"):
+            yield {name: partial(_bytes, whole)}
+        elif _head(whole).startswith(ZIP):
+            with zipfile.ZipFile(whole) as archive:
+                yield {
+                    one.filename: partial(archive.open, one) for one in archive.infolist() if not one.is_dir()
+                }
+        else:
+            with tarfile.open(whole) as tar:
+                yield {one.name: partial(tar.extractfile, one) for one in tar if one.isfile()}
+    except DAMAGE as error:
+        raise SourceError(
+            f"{shown}: cannot be unpacked: {error}",
+            fix="expected a zip, a tar (plain, .gz, .bz2 or .xz) or one .onnx file: pack it again",
+        ) from None
+
+
+def _head(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(4)
+
+
+def _bytes(path: Path) -> IO[bytes]:
+    return path.open("rb")
+
+
+def _in_folder(folder: Path) -> Openers:
+    return {name: partial(_bytes, folder / name) for name in _onnx_names(folder)}
+
+
+def _extracted(options: Mapping[str, Any], openers: Openers, shown: str, scratch: Path) -> dict[str, Path]:
+    for name in sorted(openers):
+        _check_name(name, shown)
+    onnx = {
+        name.removeprefix("./"): open_it
+        for name, open_it in openers.items()
+        if name.endswith(".onnx") and not PurePosixPath(name).name.startswith("._")
+    }
+    fetched = {}
+    for role, name in _chosen(options, sorted(onnx), shown).items():
+        fetched[role] = scratch / f"{role}.onnx"
+        _unpack(onnx[name], fetched[role])
+    return fetched
+
+
+def _unpack(open_it: Callable[[], IO[bytes] | None], final: Path) -> None:
+    reader = open_it()
+    assert reader is not None  # tarfile's answer for what is no file; those are not among the openers
+    with reader, final.open("xb") as writer:
+        shutil.copyfileobj(reader, writer, CHUNK)
+
+
+def _check_name(name: str, shown: str) -> None:
+    if name.startswith("/") or "\\" in name or ".." in PurePosixPath(name).parts:
+        raise SourceError(
+            f"{shown}: expected members inside the archive, got {name!r}",
+            fix="pack it again without such names",
+        )
+
+
+def _chosen(options: Mapping[str, Any], names: Iterable[str], shown: str) -> dict[str, str]:
+    """Member by role: as `members` says, else as the file names say."""
+    listed = ", ".join(names) or "none"
+    if "members" in options:
+        wanted: dict[str, str] = dict(sorted(options["members"].items()))
+        for asked, member in wanted.items():
+            if member not in names:
+                raise SourceError(f"{shown}: no member {member} for {asked}", fix=f"its ONNX files: {listed}")
+        return wanted
+    roles = ROLES_OF[options["format"]]
+    chosen: dict[str, str] = {}
+    for name in names:
+        role = role_of(Path(name), options["format"])
+        if role is None or role not in roles or _is_big(name, role):
+            continue
+        if role in chosen:
+            raise SourceError(
+                f"{shown}: both {chosen[role]} and {name} are a {role}",
+                fix=f'write members = {{ {role} = "…" }} with the one to take, and all others that it needs',
+            )
+        chosen[role] = name
+    if not chosen:
+        raise SourceError(
+            f"{shown}: expected {' or '.join(f'{role}.onnx' for role in roles)}, got {listed}",
+            fix=f'if one of these is right, write members = {{ {roles[0]} = "…" }}',
+        )
+    return chosen
+
+
+def _is_big(name: str, role: str) -> bool:
+    """Whether it is the variant for an external GPU, which is taken only when `members` names it."""
+    stem = PurePosixPath(name).stem
+    return stem == f"big_{role}" or stem.endswith(f"_big_{role}")

@@ -1,0 +1,120 @@
+"""Toolchains: what a key holds of them, and what is said when they are not there."""
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from rules.catalog import FlagSet, Toolchain
+from rules.errors import CatalogError, SourceError, YardError
+from rules.keeping.digests import Digests
+from rules.toolchain import Toolchains, clang_version, machine, tinygrad_root, tree_digest
+
+CPU = FlagSet("cpu", {"DEV": "CPU:X86", "CC": "echo"}, None)
+
+
+def pinned(**fields: str) -> Toolchain:
+    return Toolchain("default", *(fields.get(name) for name in ("tinygrad", "path", "git", "commit")))
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    root = tmp_path / "fork" / "tinygrad"
+    (root / "runtime").mkdir(parents=True)
+    (root / "tensor.py").write_text("x = 1\n")
+    (root / "runtime" / "ops.py").write_text("y = 2\n")
+    return root
+
+
+@pytest.fixture
+def digests(tmp_path: Path) -> Digests:
+    return Digests(tmp_path / "digests.log")
+
+
+def test_a_pinned_release_is_the_installed_one() -> None:
+    root = tinygrad_root(pinned(tinygrad="0.14.0"), Path())
+    assert (root / "tensor.py").is_file()
+
+
+def test_another_release_is_refused_with_both_versions() -> None:
+    with pytest.raises(CatalogError, match=r"0\.13\.0.*0\.14\.0"):
+        tinygrad_root(pinned(tinygrad="0.13.0"), Path())
+
+
+def test_a_folder_is_relative_to_the_catalog(tree: Path) -> None:
+    assert tinygrad_root(pinned(path="fork"), tree.parent.parent) == tree
+
+
+def test_a_folder_without_tinygrad_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match="is no tinygrad"):
+        tinygrad_root(pinned(path="nowhere"), tmp_path)
+
+
+def test_an_edited_tree_is_another_toolchain(tree: Path, digests: Digests) -> None:
+    before = tree_digest(tree, digests)
+    (tree / "runtime" / "ops.py").write_text("y = 3\n")
+    assert tree_digest(tree, digests) != before
+
+
+def test_a_renamed_file_is_another_toolchain(tree: Path, digests: Digests) -> None:
+    before = tree_digest(tree, digests)
+    (tree / "runtime" / "ops.py").rename(tree / "runtime" / "ops_cpu.py")
+    assert tree_digest(tree, digests) != before
+
+
+def test_a_digest_does_not_depend_on_place_time_or_litter(
+    tree: Path, digests: Digests, tmp_path: Path
+) -> None:
+    before = tree_digest(tree, digests)
+    copy = tmp_path / "elsewhere, a longer path" / "tinygrad"
+    shutil.copytree(tree, copy)
+    (copy / "__pycache__").mkdir()
+    (copy / "__pycache__" / "tensor.py").write_text("")
+    (copy / "._tensor.py").write_text("")
+    os.utime(copy / "tensor.py", (1, 1))
+    assert tree_digest(copy, digests) == before
+
+
+def test_a_key_holds_versions_and_the_processor_and_no_place(digests: Digests) -> None:
+    root = tinygrad_root(pinned(tinygrad="0.14.0"), Path())
+    content = Toolchains(Path(), digests).identity(pinned(tinygrad="0.14.0"), CPU)
+    assert {"tinygrad", "python", "numpy", "machine", "cpu_features"} <= content.keys()
+    assert str(root.parent) not in str(content)
+    assert os.uname().nodename not in str(content)
+
+
+def test_an_edited_tree_is_seen_when_somebody_looks_again(tree: Path, digests: Digests) -> None:
+    toolchains = Toolchains(tree.parent.parent, digests)
+    before = toolchains.identity(pinned(path="fork"), CPU)
+    (tree / "tensor.py").write_text("x = 2\n")
+    toolchains.look_again()
+    after = toolchains.identity(pinned(path="fork"), CPU)
+    assert before["tinygrad"] != after["tinygrad"]
+    assert {**before, "tinygrad": 0} == {**after, "tinygrad": 0}
+
+
+def test_a_gpu_set_is_not_tied_to_the_processor() -> None:
+    assert "cpu_features" not in machine(FlagSet("qcom", {"DEV": "QCOM"}, None))
+
+
+def compiler(folder: Path, *lines: str) -> str:
+    path = folder / "cc"
+    path.write_text("\n".join(["#!/bin/sh", *lines]) + "\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+def test_a_compiler_is_known_by_its_first_line(tmp_path: Path) -> None:
+    assert clang_version(compiler(tmp_path, "echo clang version 17", "echo more")) == "clang version 17"
+
+
+def test_a_compiler_that_is_not_there_is_named() -> None:
+    with pytest.raises(SourceError, match="no-such-cc"):
+        clang_version("no-such-cc")
+
+
+@pytest.mark.parametrize("line", ["exit 3", "true"], ids=["fails", "says nothing"])
+def test_a_compiler_that_tells_no_version_is_refused_in_a_sentence(tmp_path: Path, line: str) -> None:
+    with pytest.raises(YardError, match="cc"):
+        clang_version(compiler(tmp_path, line))
