@@ -6,7 +6,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from rules import architecture, parts, toolchain
+from rules import architecture, layouts, parts, toolchain
 from rules.builders import local, package
 from rules.builders.job import Job
 from rules.builders.room import UNMEASURED, WEIGHT_COPIES, Room
@@ -27,7 +27,6 @@ from rules.workspace import Workspace
 
 MONITORING = "monitoring"
 MONITORING_FOLDER = "driver-monitoring"
-ARTIFACT = "artifact"
 
 
 @dataclass(frozen=True)
@@ -40,18 +39,20 @@ class Unit:
     flags: FlagSet
     toolchain: Toolchain
     cameras: tuple[Camera, ...]
-    options: Mapping[str, Any]  # contract, model size, behaviour: what only driving models have
+    layout: str
+    options: Mapping[str, Any]  # layout and pickle; what only driving models have: contract, model size, …
     frame_skip: int | None
     tasks: tuple[str, str, str]  # names of the tasks that fetch, compile and verify it
 
     @classmethod
     def of(cls, model: Model) -> "Unit":
         """A model of the catalog."""
+        layout = layouts.GENERIC if model.type == layouts.GENERIC else model.layout
+        pickle = "out-of-band" if model.uses_external_gpu else "in-band"
         driving = {
             "contract": model.contract,
             "model_size": list(model.model_size),
             "behavior_version": model.version,
-            "layout": "starpilot-single",
         }
         return cls(
             model.id,
@@ -60,7 +61,8 @@ class Unit:
             model.flags,
             model.toolchain,
             model.cameras,
-            {} if model.type == "generic" else driving,
+            layout,
+            {"layout": layout, "pickle": pickle} | ({} if layout == layouts.GENERIC else driving),
             model.frame_skip,
             (f"onnx:{model.id}", f"candidate:{model.id}", f"pkl:{model.id}"),
         )
@@ -107,7 +109,7 @@ class Graph:
         made: dict[str, Step] = {}
         for model in self.catalog.models.values():
             self._add(made, *self._unit(Unit.of(model)))
-            if model.type != "generic":
+            if model.type != "generic" and model.layout == "starpilot-single":
                 self._add(made, self._parts(model, made[f"pkl:{model.id}"]))
         if self.catalog.monitoring is not None:
             self._add(made, *self._unit(self._monitoring()))
@@ -136,7 +138,8 @@ class Graph:
             monitoring.flags,
             monitoring.toolchain,
             monitoring.cameras,
-            {},
+            layouts.MONITORING,
+            {"layout": layouts.MONITORING, "pickle": "in-band"},
             None,
             ("onnx:monitoring", "candidate:monitoring", MONITORING),
         )
@@ -182,7 +185,7 @@ class Graph:
             doc=f"{unit.id} compiled, not yet verified",
             settings=partial(self._compile_settings, unit),
             make=make,
-            place=lambda name: f".store/candidates/{self._file(unit, name)}",
+            place=lambda name: f".store/candidates/{layouts.path(unit.layout, unit.id, name)}",
             after=(source,),
             model=unit.id,
         )
@@ -192,23 +195,21 @@ class Graph:
             return self._verify(unit, source, candidate, scratch)
 
         folder = MONITORING_FOLDER if unit.id == MONITORING else "compiled"
-        targets = (f"compiled/{self._file(unit, ARTIFACT)}",) if unit.id != MONITORING else ()
+
+        def place(name: str) -> str:
+            return f"{folder}/{layouts.path(unit.layout, unit.id, name)}"
+
         return Step(
             task=unit.tasks[2],
             record=f"{unit.id}_validation",
             doc=f"{unit.id} compiled and verified in a fresh process",
             settings=partial(self._compile_settings, unit),
             make=make,
-            place=lambda name: f"{folder}/{self._file(unit, name)}",
+            place=place,
             after=(source, candidate),
-            targets=targets,
+            targets=tuple(map(place, layouts.names(unit.layout, (), unit.cameras))),
             model=unit.id,
         )
-
-    def _file(self, unit: Unit, name: str) -> str:
-        if name != ARTIFACT:
-            return name
-        return f"{unit.id}_tinygrad.pkl" if unit.type == "generic" else starpilot.artifact_name(unit.id)
 
     def _parts(self, model: Model, verified: Step) -> Step:
         file = starpilot.artifact_name(model.id)
@@ -276,12 +277,6 @@ class Graph:
         }
         common = {name: value for name, value in request.items() if name not in ("networks", "outputs")}
         return key_of({"settings": self._compile_settings(unit), "request": common, "structures": structures})
-
-    def _outputs(self, unit: Unit) -> list[str]:
-        if unit.id != MONITORING:
-            return [ARTIFACT]
-        warps = [f"dm_warp_{camera}_tinygrad.pkl" for camera in unit.cameras]
-        return ["dmonitoring_model_tinygrad.pkl", "dmonitoring_model_metadata.pkl", *warps]
 
     def _compile(self, unit: Unit, source: Step, scratch: Path) -> Made:
         outputs = {name: scratch / name for name in self._outputs(unit)}

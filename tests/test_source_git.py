@@ -387,7 +387,7 @@ def test_locks_of_a_killed_git_are_no_obstacle(fetch, history, tmp_path):
     repo, old = history
     run(tmp_path, "clone", "--quiet", "--depth=1", repo.as_uri(), "clone")
     fetch("clone", head(tmp_path / "clone"))
-    (ours,) = (tmp_path / "cache").glob("*.git")
+    (ours,) = (tmp_path / "cache" / "git").glob("*.git")
     for name in ("shallow.lock", "config.lock", f"refs/kept/{old}.lock", "refs/kept/heads/main.lock"):
         (ours / name).parent.mkdir(parents=True, exist_ok=True)
         (ours / name).touch()

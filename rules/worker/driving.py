@@ -1,7 +1,7 @@
 """Driving models in the layout `starpilot-single`: one policy JIT and one warp JIT for each camera."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,11 +10,12 @@ from tinygrad import Device, Tensor, dtypes
 
 from . import queues, warp
 from .capture import jit
-from .feed import Step, frame, matrix, on_device, on_host
+from .feed import Arrays, Step, frame, matrix, on_device, on_host
 from .network import FEATURES_INPUT, HIDDEN, IMAGE, Network, load, networks_of
 from .nv12 import Nv12
 
 FORMAT_VERSION = 1
+MATRICES = ("tfm", "big_tfm")
 POLICY_ORDER = ("on_policy", "off_policy", "policy")
 WARP_ARGUMENTS = {
     "warp": ("img_q", "big_img_q", "tfm", "big_tfm", "frame", "big_frame"),
@@ -180,23 +181,27 @@ class Driving:
         decided = [network({**others, **packed}).contiguous() for network in self.policies.values()]
         return (seen, *decided)
 
-    def build(self) -> dict[str, Any]:
-        """The one file of the layout, its JITs not yet captured: `{"artifact": dict}`."""
-        load(self.networks)
-        metadata = {role: network.metadata for role, network in self.networks.items()}
-        artifact: dict[Any, Any] = {
+    def head(self) -> dict[Any, Any]:
+        """What the artifact says of itself, before its JITs."""
+        head: dict[Any, Any] = {
             "format_version": FORMAT_VERSION,
             "model_type": self.request["kind"],
-            "metadata": metadata,
+            "metadata": {role: network.metadata for role, network in self.networks.items()},
             "frame_skip": self.history.frame_skip,
             "policy_input_keys": self.policy_input_keys,
             "image_history_pipeline": self.contract,
             "warp_input_keys": list(WARP_ARGUMENTS[self.contract]),
         }
         if self.request.get("behavior_version"):
-            artifact["behavior_version"] = self.request["behavior_version"]
+            head["behavior_version"] = self.request["behavior_version"]
         if self.whole is None:
-            artifact["policy_order"] = list(self.policies)
+            head["policy_order"] = list(self.policies)
+        return head
+
+    def build(self) -> dict[str, Any]:
+        """The one file of the layout, its JITs not yet captured: `{"artifact": dict}`."""
+        load(self.networks)
+        artifact = self.head()
         artifact["run_policy"] = jit(self.policy_function())
         for camera in self.cameras:
             artifact[camera] = jit(self.warp_function(camera))
@@ -208,46 +213,86 @@ class Driving:
         warps = {"{}x{}".format(*camera): artifact[camera] for camera in self.cameras}
         return {"run_policy": artifact["run_policy"], **warps}
 
+    def at_work(self, files: Mapping[str, Any], camera: tuple[int, int]) -> "Session":
+        """The artifact ready for its first frame of one camera."""
+        return Session(self, files["artifact"], camera)
+
     def run(self, files: dict[str, Any], *, seed: int, steps: int) -> Iterator[Step]:
-        """Drive `steps` frames through every camera's warp and the policy, from empty queues each time."""
+        """Drive `steps` frames through every camera's warp and the networks, from empty queues each time."""
         for camera in self.cameras:
-            yield from self._drive(files["artifact"], camera, np.random.RandomState(seed), steps)
+            yield from self._drive(files, camera, np.random.RandomState(seed), steps)
 
     def _drive(
-        self, artifact: dict[Any, Any], camera: Any, random: np.random.RandomState, steps: int
+        self, files: Mapping[str, Any], camera: Any, random: np.random.RandomState, steps: int
     ) -> Iterator[Step]:
+        session = self.at_work(files, camera)
         size, place = Nv12.of(*camera).size, self.places.frame
-        fed = self.new_queues()
-        held = list(fed.values())
         previous = np.zeros(queues.FEATURES, np.float32)
         for step in range(steps):
-            for name in ("tfm", "big_tfm"):
-                fed[name] = on_host(matrix(random, camera, self.model_size))
-            for name in ("frame", "big_frame"):
-                fed[name] = on_device(frame(random, size), place)
-            warped = artifact[camera](**{name: fed[name] for name in WARP_ARGUMENTS[self.contract]})
-            fed |= (
-                zip(("img", "big_img"), warped, strict=True)
-                if self.contract == "warp"
-                else {"warped": warped}
-            )
-            fed["packed_npy_inputs"] = on_host(self._pack(random, step, previous))
-            outputs = artifact["run_policy"](**{name: fed[name] for name in POLICY_ARGUMENTS[self.contract]})
-            arrays = [tensor.numpy() for tensor in outputs]
+            matrices = {name: matrix(random, camera, self.model_size) for name in MATRICES}
+            shots = (on_device(frame(random, size), place), on_device(frame(random, size), place))
+            arrays = session.step(shots, matrices, self._values(random, step, previous))
             previous = arrays[0][0, self.images.slice_of(HIDDEN)].copy()
-            yield Step("{}x{}".format(*camera), arrays, [queue.numpy() for queue in held])
+            yield Step("{}x{}".format(*camera), arrays, session.state)
 
-    def _pack(self, random: np.random.RandomState, step: int, previous: Any) -> Any:
-        """One step's packed vector: a desire pulse now and then, small values, the feature fed back."""
-        parts: list[Any] = []
-        for name, shape in self.packed_inputs.items():
-            values = random.uniform(-1, 1, shape).astype(np.float32).flatten()
-            if name == "desire":
-                values = np.zeros(queues.DESIRES, np.float32)
-                values[step % queues.DESIRES] = float(step % 3 == 1)
-            elif name == "traffic_convention":
-                values = np.array([1, 0], np.float32)
-            elif name == "prev_feat":
-                values = previous
-            parts.append(values)
-        return np.concatenate(parts).astype(np.float32)
+    def _values(self, random: np.random.RandomState, step: int, previous: Any) -> dict[str, Any]:
+        """One step's policy inputs: a desire pulse now and then, small values, the feature fed back."""
+        values: dict[str, Any] = {
+            name: random.uniform(-1, 1, shape).astype(np.float32)
+            for name, shape in self.packed_inputs.items()
+        }
+        values["desire"] = np.zeros(queues.DESIRES, np.float32)
+        values["desire"][step % queues.DESIRES] = float(step % 3 == 1)
+        known = {"traffic_convention": np.array([1, 0], np.float32), "prev_feat": previous}
+        return values | {name: value for name, value in known.items() if name in values}
+
+
+class Session:
+    """An artifact at work on one camera: its queues, and what a runtime refills in place for every frame."""
+
+    def __init__(self, unit: Driving, artifact: Mapping[Any, Any], camera: tuple[int, int]) -> None:
+        self.unit = unit
+        self.artifact = artifact
+        self.camera = camera
+        self.matrices: dict[str, Any] = {name: np.zeros((3, 3), np.float32) for name in MATRICES}
+        self.vector = np.zeros(sum(map(int, map(np.prod, unit.packed_inputs.values()))), np.float32)
+        self.fed: dict[str, Tensor] = {name: on_host(array) for name, array in self.matrices.items()}
+        self.fed["packed_npy_inputs"] = on_host(self.vector)
+        self.restart()
+
+    def restart(self) -> None:
+        """Forget every frame seen so far."""
+        self.queues = self.unit.new_queues()
+        self.fed |= self.queues
+
+    def step(
+        self, shots: tuple[Tensor, Tensor], matrices: Mapping[str, Any], values: Mapping[str, Any]
+    ) -> Arrays:
+        """One frame of both cameras, uint8 on the frames' device; returns each network's output (1, N).
+
+        `matrices` holds `tfm` and `big_tfm`, `values` every name of the unit's `packed_inputs`.
+        """
+        contract, fed = self.unit.contract, self.fed
+        self._refill(matrices, values)
+        fed["frame"], fed["big_frame"] = shots
+        warped = self.artifact[self.camera](**{name: fed[name] for name in WARP_ARGUMENTS[contract]})
+        if contract == "warp":
+            fed["img"], fed["big_img"] = warped
+        else:
+            fed["warped"] = warped
+        outputs = self.artifact["run_policy"](**{name: fed[name] for name in POLICY_ARGUMENTS[contract]})
+        return [tensor.numpy() for tensor in outputs]
+
+    def _refill(self, matrices: Mapping[str, Any], values: Mapping[str, Any]) -> None:
+        for name, array in self.matrices.items():
+            array[:] = matrices[name]
+        start = 0
+        for name, shape in self.unit.packed_inputs.items():
+            size = int(np.prod(shape))
+            self.vector[start : start + size] = np.ravel(values[name])
+            start += size
+
+    @property
+    def state(self) -> Arrays:
+        """What the queues hold."""
+        return [queue.numpy() for queue in self.queues.values()]

@@ -22,13 +22,15 @@ from . import artifact, capture, forge
 from .driving import Driving
 from .feed import Step, digest
 from .generic import Generic
+from .iqpilot import Supercombo
 from .monitoring import Monitoring
 from .network import DtypeNotes
+from .split import Split
 
-UNITS: dict[str, Any] = {
-    "vision_policy": Driving,
-    "vision_multi_policy": Driving,
-    "supercombo": Driving,
+LAYOUTS: dict[str, Any] = {
+    "starpilot-single": Driving,
+    "openpilot-split": Split,
+    "iqpilot-supercombo": Supercombo,
     "dmonitoring": Monitoring,
     "generic": Generic,
 }
@@ -68,7 +70,7 @@ def captured(captures: dict[str, Any]) -> dict[str, Any]:
 def compile_(request: dict[str, Any]) -> dict[str, Any]:
     """Capture every JIT, replay them, write the artifacts; returns facts about what was made."""
     UOp.unique_num = itertools.count(FIRST_NUMBER)
-    unit = UNITS[request["kind"]](request)
+    unit = LAYOUTS[request["layout"]](request)
     with DtypeNotes() as notes:
         files = unit.build()
         steps = list(unit.run(files, seed=SEED, steps=STEPS))
@@ -76,13 +78,13 @@ def compile_(request: dict[str, Any]) -> dict[str, Any]:
     facts = {"replay": replayed(steps), "captures": captured(captures), "notes": notes.notes}
     capture.release_intermediates(*captures.values())
     for name, path in request["outputs"].items():
-        artifact.dump(files[name], Path(path))
+        artifact.dump(files[name], Path(path), request["pickle"])
     return facts
 
 
 def verify(request: dict[str, Any]) -> dict[str, Any]:
     """Load the artifacts from disk in this fresh process and replay them; the host judges the facts."""
-    unit = UNITS[request["kind"]](request)
+    unit = LAYOUTS[request["layout"]](request)
     files = {name: artifact.read(Path(path)) for name, path in request["outputs"].items()}
     return {
         "replay": replayed(list(unit.run(files, seed=SEED, steps=STEPS))),

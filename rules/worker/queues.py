@@ -1,8 +1,12 @@
 """The histories a driving model looks back on: how deep they are, and how a step moves them on."""
 
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
+import numpy as np
 from tinygrad import Tensor
+
+Queue = TypeVar("Queue", Tensor, "np.ndarray[Any, Any]")  # on a device, or a runtime's own
 
 FRAMES_PER_IMAGE = 2
 DESIRES = 8
@@ -49,12 +53,12 @@ def image_stack(queue: Tensor, frame_skip: int) -> Tensor:
     return queue[::frame_skip].reshape(1, -1, *queue.shape[2:])
 
 
-def features(queue: Tensor, frame_skip: int) -> Tensor:
+def features(queue: Queue, frame_skip: int) -> Queue:
     """The features buffer (1, N, 512) from the queue (depth, 1, 512), oldest first."""
     return queue[::frame_skip].reshape(1, -1, queue.shape[-1])
 
 
-def desires(queue: Tensor, frame_skip: int) -> Tensor:
+def desires(queue: Queue, frame_skip: int) -> Queue:
     """The desire input (1, N, 8) from (frame_skip*N, 1, 8): a pulse within a group is never lost."""
     grouped = queue.reshape(1, -1, frame_skip, queue.shape[-1])
     return grouped.max(axis=2)
