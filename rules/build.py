@@ -10,6 +10,7 @@ from typing import Any
 
 from rules.decide import Judge
 from rules.errors import SourceError, WorkspaceError, YardError
+from rules.keeping.digests import Digest
 from rules.keeping.records import Output, Record
 from rules.keys import Content, differences, key_of
 from rules.step import Made, Step
@@ -110,6 +111,7 @@ def _put_in_place(
         Output(name, step.place(name), workspace.store.path_of(sha256).stat().st_size, sha256)
         for name, sha256 in blobs.items()
     )
+    step.admit({output.name: Digest(output.sha256, output.size) for output in outputs})
     _clear_the_place(step, judge, workspace, outputs)
     for output in outputs:
         final = workspace.path(output.path)

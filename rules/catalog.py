@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rules import flags
+from rules import flags, layouts
 from rules.errors import CatalogError
 from rules.keeping import files
 
 Table = dict[str, Any]
 
 SCHEMA = Path(__file__).resolve().parent.parent / "schemas" / "models.schema.json"
-MADE_OF = (Path(__file__), Path(__file__).with_name("faults.py"), Path(flags.__file__), SCHEMA)
+MADE_OF = (*(Path(__file__).with_name(f"{n}.py") for n in ("catalog", "faults", "flags", "layouts")), SCHEMA)
 KIND_SHOWN_BY = {"path": "file", "ref": "git", "members": "wheel", "architecture": "generated"}
 
 
@@ -100,6 +100,7 @@ class Model:
     frame_skip: int | None
     contract: str
     uses_external_gpu: bool
+    layout: str = layouts.RELEASED
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,8 +275,10 @@ def _flat(raw: Table, machine: str) -> Table:
 def _model_row(table: Table, defaults: Table, cameras: list[list[str]], releases: Table) -> list[Any]:
     whole = defaults | table
     since = table.get("since")
+    layout = table.get("layout", layouts.RELEASED)
     contract = (
         table.get("contract")
+        or (layouts.LIMITS[layout].contract if layout in layouts.LIMITS else None)
         or (flags.inherited(releases, since, "from", "contract") if since else None)
         or "warp"
     )
@@ -287,7 +290,7 @@ def _model_row(table: Table, defaults: Table, cameras: list[list[str]], releases
         _source_row(table["source"], defaults),
         cameras.index(whole["cameras"]),
         _pixels(whole["model_size"]),
-        [table.get("frame_skip"), contract, table.get("uses_external_gpu", False)],
+        [table.get("frame_skip"), contract, table.get("uses_external_gpu", False), layout],
     ]
 
 

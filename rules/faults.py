@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rules import flags
+from rules import flags, layouts
 from rules.errors import CatalogError
 
 Keys = tuple[str | int, ...]
@@ -273,6 +273,7 @@ def _model_problems(raw: Table) -> Iterator[Problem]:
             yield Problem(("models", model_id), f"the ID {shown(model_id)}", expected)
         yield from _date_problem(("models", model_id, "released"), table.get("released"))
         yield from _entry_problem(releases, model_id, table)
+        yield from _layout_problem(model_id, table)
 
 
 def _date_problem(keys: Keys, text: object) -> Iterator[Problem]:
@@ -292,6 +293,23 @@ def _entry_problem(releases: dict[str, Table], model_id: str, table: Table) -> I
         if fed and fed != contract:
             expected = f"{fed}, which release {since} feeds: a model of another contract cannot enter it"
             yield Problem(("models", model_id, "contract"), shown(contract), expected)
+
+
+def _layout_problem(model_id: str, table: Table) -> Iterator[Problem]:
+    layout = table.get("layout")
+    if not isinstance(layout, str) or layout not in layouts.LIMITS:
+        return
+    keys = ("models", model_id)
+    contract, types = layouts.LIMITS[layout]
+    if "since" in table:
+        expected = f"{layouts.RELEASED}, the only layout that releases hold, or no key since"
+        yield Problem((*keys, "layout"), shown(layout), expected)
+    if table.get("contract") in ("warp", "policy") and table["contract"] != contract:
+        expected = f"{contract}, the only contract of the layout {layout}"
+        yield Problem((*keys, "contract"), shown(table["contract"]), expected)
+    if isinstance(table.get("type"), str) and table["type"] not in types:
+        expected = f"{' or '.join(types)} for the layout {layout}"
+        yield Problem((*keys, "type"), shown(table["type"]), expected)
 
 
 def _flag_problems(raw: Table) -> Iterator[Problem]:

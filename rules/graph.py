@@ -6,7 +6,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from rules import architecture, layouts, parts, toolchain
+from rules import architecture, layouts, parts, pins, toolchain
 from rules.builders import local, package
 from rules.builders.job import Job
 from rules.builders.room import UNMEASURED, WEIGHT_COPIES, Room
@@ -15,6 +15,7 @@ from rules.catalog import Camera, Catalog, FlagSet, Model, Release, Source, Tool
 from rules.clients import starpilot
 from rules.decide import Judge
 from rules.errors import ArtifactError, CatalogError
+from rules.keeping.digests import Digest
 from rules.keeping.records import Output
 from rules.keys import Content, key_of
 from rules.sources import kind_of
@@ -39,10 +40,14 @@ class Unit:
     flags: FlagSet
     toolchain: Toolchain
     cameras: tuple[Camera, ...]
-    layout: str
-    options: Mapping[str, Any]  # layout and pickle; what only driving models have: contract, model size, …
+    options: Mapping[str, Any]  # layout and pickle; of driving models also contract, size and behaviour
     frame_skip: int | None
     tasks: tuple[str, str, str]  # names of the tasks that fetch, compile and verify it
+
+    @property
+    def layout(self) -> str:
+        """Which files it consists of (see `rules/layouts.py`)."""
+        return str(self.options["layout"])
 
     @classmethod
     def of(cls, model: Model) -> "Unit":
@@ -61,7 +66,6 @@ class Unit:
             model.flags,
             model.toolchain,
             model.cameras,
-            layout,
             {"layout": layout, "pickle": pickle} | ({} if layout == layouts.GENERIC else driving),
             model.frame_skip,
             (f"onnx:{model.id}", f"candidate:{model.id}", f"pkl:{model.id}"),
@@ -109,7 +113,7 @@ class Graph:
         made: dict[str, Step] = {}
         for model in self.catalog.models.values():
             self._add(made, *self._unit(Unit.of(model)))
-            if model.type != "generic" and model.layout == "starpilot-single":
+            if model.type != "generic" and model.layout == layouts.RELEASED:
                 self._add(made, self._parts(model, made[f"pkl:{model.id}"]))
         if self.catalog.monitoring is not None:
             self._add(made, *self._unit(self._monitoring()))
@@ -138,7 +142,6 @@ class Graph:
             monitoring.flags,
             monitoring.toolchain,
             monitoring.cameras,
-            layouts.MONITORING,
             {"layout": layouts.MONITORING, "pickle": "in-band"},
             None,
             ("onnx:monitoring", "candidate:monitoring", MONITORING),
@@ -164,6 +167,11 @@ class Graph:
         def settings() -> Content:
             return {"kind": unit.source.kind, **module.identity(unit.source.options)}
 
+        def admit(found: Mapping[str, Digest]) -> None:
+            if unit.source.kind in pins.PINNED_KINDS:
+                files = {name.removesuffix(".onnx"): digest for name, digest in found.items()}
+                pins.settle(pins.path_of(self.catalog.path), unit.id, unit.source, files)
+
         return Step(
             task=unit.tasks[0],
             record=f"{unit.id}_source",
@@ -172,6 +180,7 @@ class Graph:
             settings=settings,
             make=make,
             place=lambda name: f"{folder}/{prefix}{name}",
+            admit=admit,
             model=unit.id,
         )
 
@@ -279,14 +288,17 @@ class Graph:
         return key_of({"settings": self._compile_settings(unit), "request": common, "structures": structures})
 
     def _compile(self, unit: Unit, source: Step, scratch: Path) -> Made:
-        outputs = {name: scratch / name for name in self._outputs(unit)}
         if not local.offers(unit.flags.requires):
             needed = f"flag set {unit.flags.name} requires {unit.flags.requires}"
             raise ArtifactError(
                 f"{unit.id}: {needed}, which this machine lacks",
                 fix="run this on such a machine, or give the model another flag set in models.toml",
             )
-        request = self._request("compile", unit, source, outputs)
+        request = self._request("compile", unit, source, {})
+        layouts.check(unit.id, unit.layout, request["kind"])
+        names = layouts.names(unit.layout, request["networks"], unit.cameras)
+        outputs = {name: scratch / name for name in names}
+        request["outputs"] = {name: str(path) for name, path in outputs.items()}
         job = self._job(unit, request, scratch)
         forks = not self.cold and {unit.flags.expected_device, unit.flags.warp_device} == {"CPU"}
         with self.room.reserved(self._peak(f"{unit.id}_artifact", source)):
@@ -294,7 +306,7 @@ class Graph:
         return Made(dict(outputs), facts)
 
     def _peak(self, record_name: str, source: Step) -> int:
-        """Bytes of memory a step needs at its worst: as measured the last time, else as its weights suggest."""
+        """Bytes of memory a step needs at worst: as measured the last time, else as its weights suggest."""
         record = self.workspace.records.read(record_name)
         if record and "peak_bytes" in record.facts:
             return int(record.facts["peak_bytes"])
@@ -310,7 +322,7 @@ class Graph:
         model, warp = unit.flags.expected_device, unit.flags.warp_device
         frame = unit.flags.values.get("FRAME_DEV", warp)
         promised = {str(camera): (warp, frame) for camera in unit.cameras}
-        promised |= dict.fromkeys(("run_policy", "dmonitoring_model", "run_model"), (model, warp))
+        promised |= dict.fromkeys(record.facts["captures"].keys() - promised.keys(), (model, warp))
         verify.judge(unit.id, record.facts, seen, promised)
         return Made({o.name: o.sha256 for o in record.outputs}, seen)
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rules.keeping.digests import Digest
 from rules.keys import Content
 
 
@@ -39,6 +40,7 @@ class Step:
     after: tuple["Step", ...] = ()
     files: Mapping[str, Path] = field(default_factory=dict)
     targets: tuple[str, ...] = ()
+    admit: Callable[[Mapping[str, Digest]], None] = lambda _: None
     owns: str | None = None  # a workspace folder in which nothing but this step's outputs may lie
     model: str | None = None
 

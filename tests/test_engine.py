@@ -312,20 +312,6 @@ def test_a_failed_step_leaves_the_last_good_targets_and_a_record(chain: Chain) -
     assert "results/a_failure.json" not in chain.everything()
 
 
-def test_a_failure_whose_cause_was_undone_leaves_no_record(chain: Chain) -> None:
-    def fail(task: str) -> None:
-        raise YardError("a: it broke")
-
-    chain.settings["flag"] = "2"
-    chain.during = fail
-    with pytest.raises(YardError):
-        chain.run()
-    chain.settings["flag"] = "1"
-    chain.run()
-    assert chain.states() == FRESH
-    assert "results/a_failure.json" not in chain.everything()
-
-
 @pytest.mark.parametrize("fault", [ValueError("odd"), KeyError("x"), OSError(28, "No space left on device")])
 def test_any_fault_is_a_sentence_and_a_record(chain: Chain, fault: Exception) -> None:
     def fail(task: str) -> None:

@@ -244,6 +244,20 @@ def test_a_source_that_is_no_model_keeps_the_last_good_artifact(tmp_path: Path, 
     assert project.record("here_failure")["step"] == "onnx:here"
 
 
+def test_a_failure_whose_cause_was_undone_leaves_no_record(tmp_path: Path) -> None:
+    """Nothing is stale then, so nothing is built that could take the record away."""
+    project = Project(tmp_path / "yard", file_model("here", "here.onnx"))
+    source = project.folder / "here.onnx"
+    good = generate("generic-mlp", seed=1, width=4)["model"]
+    source.write_bytes(good)
+    project.doit()
+    source.write_bytes(b"")
+    project.doit(fails=True)
+    source.write_bytes(good)
+    project.doit()
+    assert "here_failure.json" not in project.files("results")
+
+
 # ---- releases
 
 

@@ -33,7 +33,9 @@ class Kind(Protocol):
 
 MODULES = {
     "file": "rules.sources.local",
+    "archive": "rules.sources.archive",
     "git": "rules.sources.git",
+    "hub": "rules.sources.hub",
     "wheel": "rules.sources.wheel",
     "generated": "rules.sources.seeded",
 }

@@ -16,9 +16,10 @@ def dump(content: Any, path: Path, form: str = IN_BAND) -> None:
     Raises OSError when the disk is in the way.
     """
     if form == OUT_OF_BAND and not path.name.endswith(METADATA):
-        return outofband.dump(content, path)
-    with path.open("wb") as file:
-        pickle.dump(content, file, protocol=5)
+        outofband.dump(content, path)
+    else:
+        with path.open("wb") as file:
+            pickle.dump(content, file, protocol=5)
 
 
 def read(path: Path) -> Any:

@@ -60,5 +60,5 @@ def features(queue: Queue, frame_skip: int) -> Queue:
 
 def desires(queue: Queue, frame_skip: int) -> Queue:
     """The desire input (1, N, 8) from (frame_skip*N, 1, 8): a pulse within a group is never lost."""
-    grouped = queue.reshape(1, -1, frame_skip, queue.shape[-1])
-    return grouped.max(axis=2)
+    grouped: Queue = queue.reshape(1, -1, frame_skip, queue.shape[-1]).max(axis=2)
+    return grouped

@@ -13,10 +13,15 @@ from typing import Any
 import numpy as np
 
 from .. import artifact, queues
+from ..capture import names
+from ..driving import POLICY_ORDER, Driving
+from ..feed import on_device, on_host
+from ..monitoring import INPUT_SIZE, METADATA_FILE, MODEL_FILE, Monitoring
+from ..monitoring import warp_file as dm_warp_file
+from ..network import HIDDEN
+from ..split import Split, metadata_file, skip_of, warp_file
 from . import scene
 from .decode import Array, Heads, decode, kind_of
-from ..driving import POLICY_ARGUMENTS, WARP_ARGUMENTS, Driving
-from ..feed import on_device, on_host
 from .messages import (
     LATERAL_ACTION_TIME,
     LONGITUDINAL_ACTION_TIME,
@@ -26,14 +31,13 @@ from .messages import (
     driver_state,
     next_action,
 )
-from ..monitoring import INPUT_SIZE, METADATA_FILE, MODEL_FILE, Monitoring, warp_file
-from ..network import HIDDEN
 
 Outputs = dict[str, Array]
 Shots = tuple[Any, ...]
 Sight = Callable[[int], Shots]  # frame number → what every camera saw, on the device
 
 PERIOD = 1 / scene.RATE
+ROLES = ("vision", *POLICY_ORDER)
 MERGED = ("vision", "off_policy", "policy", "on_policy", "model")  # what comes later speaks where both do
 LEFT_HAND_DRIVE = (1.0, 0.0)
 DROP_SECONDS = 10.0  # time constant of the share of dropped frames that messages carry
@@ -76,21 +80,19 @@ class ModelState:
     """A driving model at work: its queues, and what it is fed back."""
 
     def __init__(self, request: dict[str, Any], files: dict[str, Any], camera: scene.Camera) -> None:
-        self.artifact = files["artifact"]
-        self.driving = Driving(described(request, self.artifact))
+        self.driving = driving_of(request, files)
         self.camera = camera
         self.speed: float = request["speed"]
-        self.fed: dict[str, Any] = {
-            "tfm": on_host(scene.road_matrix(camera, scene.NARROW, self.driving.model_size)),
-            "big_tfm": on_host(scene.road_matrix(camera, scene.WIDE, self.driving.model_size)),
+        self.matrices = {
+            "tfm": scene.road_matrix(camera, scene.NARROW, self.driving.model_size),
+            "big_tfm": scene.road_matrix(camera, scene.WIDE, self.driving.model_size),
         }
-        self.vector = np.zeros(sum(map(np.prod, self.driving.packed_inputs.values())), np.float32)
-        self.fed["packed_npy_inputs"] = on_host(self.vector)
+        self.session = self.driving.at_work(files, camera)
         self.restart()
 
     def restart(self) -> None:
         """Forget everything seen so far."""
-        self.fed |= self.driving.new_queues()
+        self.session.restart()
         self.feature = np.zeros(queues.FEATURES, np.float32)
         self.wanted = np.zeros(queues.DESIRES, np.float32)
         self.action = REST
@@ -120,17 +122,8 @@ class ModelState:
 
     def step(self, index: int, shots: Shots) -> Outputs:
         """One frame: the warp, then the networks; each network's output vector by role."""
-        contract, fed = self.driving.contract, self.fed
-        fed["frame"], fed["big_frame"] = shots
-        self._pack(index)
-        warped = self.artifact[self.camera](**{name: fed[name] for name in WARP_ARGUMENTS[contract]})
-        if contract == "warp":
-            fed["img"], fed["big_img"] = warped
-        else:
-            fed["warped"] = warped
-        outputs = self.artifact["run_policy"](**{name: fed[name] for name in POLICY_ARGUMENTS[contract]})
-        named = zip(self._roles, outputs, strict=True)
-        return {role: tensor.numpy().reshape(-1) for role, tensor in named}
+        outputs = self.session.step((shots[0], shots[1]), self.matrices, self._values(index))
+        return {role: row.reshape(-1) for role, row in zip(self._roles, outputs, strict=True)}
 
     @property
     def _roles(self) -> list[str]:
@@ -142,14 +135,15 @@ class ModelState:
         self.action = next_action(heads, self.action, self.speed) or self.action
         self.curvatures = np.append(self.curvatures[1:], np.float32(self.action.curvature))
 
-    def _pack(self, index: int) -> None:
+    def _values(self, index: int) -> dict[str, Any]:
+        """The policy's inputs of one frame by name."""
         wanted = scene.desire(index)
         pulse, self.wanted = np.maximum(wanted - self.wanted, 0), wanted
-        start = 0
-        for name, shape in self.driving.packed_inputs.items():
-            size = int(np.prod(shape))
-            self.vector[start : start + size] = pulse if name == "desire" else self._input(name, size)
-            start += size
+        shapes = self.driving.packed_inputs.items()
+        return {
+            name: pulse if name == "desire" else self._input(name, int(np.prod(shape)))
+            for name, shape in shapes
+        }
 
     def _input(self, name: str, size: int) -> Any:
         if name == "prev_feat":
@@ -174,23 +168,32 @@ class ModelState:
         return Publisher(self.speed).messages
 
 
-def described(request: dict[str, Any], artifact: Mapping[Any, Any]) -> dict[str, Any]:
-    """A driving request made of what an artifact says about itself, as a runtime knows no more.
+def driving_of(request: Mapping[str, Any], files: Mapping[Any, Any]) -> Driving:
+    """The unit that an artifact of any layout is, from what its files say: a runtime knows no more."""
+    if "artifact" in files:
+        whole = files["artifact"]
+        about = {"contract": pipeline(whole), "frame_skip": whole["frame_skip"]}
+        about["cameras"] = [key for key in whole if isinstance(key, tuple)]
+        return Driving(_described(request, about, whole["metadata"]))
+    roles = [role for role in ROLES if metadata_file(role) in files]
+    cameras = [camera for camera in map(tuple, request["cameras"]) if warp_file(camera) in files]
+    about = {"contract": "warp", "frame_skip": skip_of(files[warp_file(cameras[0])]), "cameras": cameras}
+    return Split(_described(request, about, {role: files[metadata_file(role)] for role in roles}))
 
-    Artifacts without `image_history_pipeline` are older than the other pipeline, so theirs is the warp.
-    """
-    networks = {role: _spec(metadata) for role, metadata in artifact["metadata"].items()}
+
+def pipeline(whole: Mapping[Any, Any]) -> str:
+    """Where an artifact of one file keeps the image history: its JIT's arguments tell, if nothing else."""
+    argued = "policy" if "warped" in names(whole["run_policy"]) else "warp"
+    return str(whole.get("image_history_pipeline", argued))
+
+
+def _described(
+    request: Mapping[str, Any], about: Mapping[str, Any], metadata: Mapping[str, Any]
+) -> dict[str, Any]:
+    networks = {role: _spec(one) for role, one in metadata.items()}
     shapes = next(iter(networks.values()))["inputs"].items()
     height, width = next(spec["shape"] for name, spec in shapes if "img" in name)[-2:]
-    return {
-        **request,
-        "kind": artifact["model_type"],
-        "contract": artifact.get("image_history_pipeline", "warp"),
-        "frame_skip": artifact["frame_skip"],
-        "model_size": (2 * width, 2 * height),
-        "cameras": [key for key in artifact if isinstance(key, tuple)],
-        "networks": networks,
-    }
+    return {**request, **about, "model_size": (2 * width, 2 * height), "networks": networks}
 
 
 def _spec(metadata: Mapping[str, Any]) -> dict[str, Any]:
@@ -229,7 +232,7 @@ class MonitoringState:
 
     def step(self, index: int, shots: Shots) -> Outputs:
         """One frame: the warp, then the network; its output vector."""
-        warped = self.files[warp_file(self.camera)](*shots, self.transform)
+        warped = self.files[dm_warp_file(self.camera)](*shots, self.transform)
         output = self.files[MODEL_FILE](input_img=warped, calib=self.calibration)
         return {"driver": output.numpy().reshape(-1)}
 
@@ -405,8 +408,10 @@ def _driven(request: dict[str, Any], runtime: Runtime, camera: str, progress: Pr
 
 def about(files: Mapping[str, Any]) -> dict[str, Any]:
     """What the artifact says of itself."""
-    if "artifact" not in files:
+    if METADATA_FILE in files:
         return {"model_type": "dmonitoring"}
+    if "artifact" not in files:
+        return {"layout": "openpilot-split"}
     whole = files["artifact"]
     known = ("model_type", "behavior_version", "frame_skip", "image_history_pipeline")
     return {name: whole[name] for name in known if name in whole}
