@@ -8,7 +8,7 @@ import contextlib
 import hashlib
 import json
 import platform
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -146,6 +146,7 @@ class Catalog:
     models: dict[str, Model]
     releases: dict[str, Release]
     monitoring: Monitoring | None
+    store: Table = field(default_factory=dict)  # as it stands in the file; see rules.keeping.remote.settings
 
     def members(self, release: Release) -> tuple[Model, ...]:
         """The models of a release: its origin's first, then those new in it, in file order."""
@@ -223,7 +224,7 @@ def _build(path: Path, tree: Table) -> Catalog:
     if tree["monitoring"]:
         source, flag_set, toolchain, frames = tree["monitoring"]
         monitoring = Monitoring(Source(*source), sets[flag_set], toolchains[toolchain], cameras[frames])
-    return Catalog(path, defaults, toolchains, sets, models, releases, monitoring)
+    return Catalog(path, defaults, toolchains, sets, models, releases, monitoring, tree["store"])
 
 
 def _pixels(size: str) -> tuple[int, int]:
@@ -269,6 +270,7 @@ def _flat(raw: Table, machine: str) -> Table:
         },
         "release": {name: _release_row(releases, name) for name in releases},
         "monitoring": _monitoring_row(monitoring, defaults, cameras) if monitoring else None,
+        "store": raw.get("store", {}),
     }
 
 

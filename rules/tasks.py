@@ -49,8 +49,18 @@ class Yard:
             known = catalog if isinstance(catalog, Catalog) else None
             self.catalog = known or load(path, cache=self.workspace.hidden / "catalog.json")
             self.graph = Graph(self.catalog, self.workspace)
+            self._connect()
         except YardError as error:
             raise InvalidDodoFile(str(error)) from None
+
+    def _connect(self) -> None:
+        """Use the remote store, if there is one. Raises CatalogError."""
+        if not self.catalog.store and "MODELS_REMOTE" not in os.environ:
+            return  # an idle run need not even load what would find that out
+        from rules.keeping.remote import Remote, settings
+
+        found = settings(self.catalog.store)
+        self.workspace.remote = Remote(found, self.workspace.store) if found else None
 
     @property
     def config(self) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """`doit` and `doit run`: doit's own run, by the one writer of the workspace."""
 
 import inspect
+import sys
 from typing import TYPE_CHECKING, Any
 
 from doit.cmd_run import Run as DoitRun
@@ -88,10 +89,13 @@ class Run(AnyOrder, DoitRun):  # type: ignore[misc]
             yard.workspace.store.sweep()
             if verify:
                 self._verify(yard)
+            ended = False
             try:
                 code = int(super()._execute(**options))
+                ended = True
             finally:
                 yard.graph.warm.close()
+                _close_remote(yard, wait=ended)
             yard.seal()
             return code
 
@@ -102,6 +106,11 @@ class Run(AnyOrder, DoitRun):  # type: ignore[misc]
         needed = selection.chain(yard.graph, self.sel_tasks or [])
         for damage in fsck.Check(yard.workspace).run(needed, everything=False):
             print(f"damaged: {damage}", flush=True)
+
+
+def _close_remote(yard: "Yard", *, wait: bool) -> None:
+    for line in yard.workspace.remote.close(wait=wait) if yard.workspace.remote else ():
+        print(line, file=sys.stderr)
 
 
 # doit hands `_execute` the parameters that its signature names.

@@ -18,7 +18,7 @@ import numpy as np
 from tinygrad import Device
 from tinygrad.uop.ops import UOp
 
-from . import artifact, capture, forge
+from . import artifact, capture, forge, lowering
 from .driving import Driving
 from .feed import Step, digest
 from .generic import Generic
@@ -70,6 +70,7 @@ def captured(captures: dict[str, Any]) -> dict[str, Any]:
 def compile_(request: dict[str, Any]) -> dict[str, Any]:
     """Capture every JIT, replay them, write the artifacts; returns facts about what was made."""
     UOp.unique_num = itertools.count(FIRST_NUMBER)
+    lowering.side_by_side()
     unit = LAYOUTS[request["layout"]](request)
     with DtypeNotes() as notes:
         files = unit.build()
@@ -137,7 +138,11 @@ def work(request_path: str, result_path: str) -> None:
 def main(arguments: list[str]) -> int:
     """`worker REQUEST RESULT` does one job; `worker --forge DESCRIPTOR` stays and serves many."""
     mind_the_parent()
-    if arguments[0] == "--forge":
-        return forge.serve(int(arguments[1]), work, mind_the_parent)
-    work(*arguments)
-    return 0
+    try:
+        if arguments[0] == "--forge":
+            return forge.serve(int(arguments[1]), work, mind_the_parent)
+        work(*arguments)
+        return 0
+    finally:
+        # While Python shuts down its handlers are gone already, and an alarm would kill the process.
+        signal.setitimer(signal.ITIMER_REAL, 0)

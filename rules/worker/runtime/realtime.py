@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import artifact, queues
-from ..capture import names
+from .. import artifact, capture, queues
 from ..driving import POLICY_ORDER, Driving
 from ..feed import on_device, on_host
 from ..monitoring import INPUT_SIZE, METADATA_FILE, MODEL_FILE, Monitoring
@@ -183,7 +182,7 @@ def driving_of(request: Mapping[str, Any], files: Mapping[Any, Any]) -> Driving:
 
 def pipeline(whole: Mapping[Any, Any]) -> str:
     """Where an artifact of one file keeps the image history: its JIT's arguments tell, if nothing else."""
-    argued = "policy" if "warped" in names(whole["run_policy"]) else "warp"
+    argued = "policy" if "warped" in capture.names(whole["run_policy"]) else "warp"
     return str(whole.get("image_history_pipeline", argued))
 
 

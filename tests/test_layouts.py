@@ -1,0 +1,186 @@
+"""The other layouts: the same networks say the same, verify, replay, and stay out of releases."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import CAMERAS, STEPS, Driver
+from contract import Project, generated, model, with_tinygrad
+
+from rules import catalog, layouts, replaying
+from rules.errors import CatalogError
+from rules.graph import Graph
+from rules.inspection.artifact import inspect
+from rules.workspace import Workspace
+
+BESIDE = """
+[flags.beside]
+extends = "cpu"
+WARP_DEV = "CPU"
+FRAME_DEV = "CPU"
+NUM_CPU_THREADS = 1
+PARALLEL = 0
+"""
+SPLIT = ("on_policy", "off_policy")
+
+
+@pytest.fixture(scope="module")
+def others(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """The twins of two models of `everything` in other layouts; the split one is for an external GPU."""
+    split = ('layout = "openpilot-split"', "uses_external_gpu = true", 'flags = "beside"')
+    tables = model("elm3-o", generated("multi-policy"), *split)
+    tables += model("ash-i", generated("supercombo-24"), 'layout = "iqpilot-supercombo"')
+    project = Project(tmp_path_factory.mktemp("others"), BESIDE + tables)
+    project.doit("-n", "2")
+    return project
+
+
+def test_each_layout_has_the_files_its_runtime_looks_for(others: Project) -> None:
+    sizes = ["1344x760", "1928x1208"]
+    networks = [f"driving_{one}" for one in ("off_policy", "on_policy", "vision")]
+    split = [f"{one}_{what}.pkl" for one in networks for what in ("metadata", "tinygrad")]
+    split += [f"warp_{one}_tinygrad.pkl" for one in sizes]
+    assert sorted(others.files("compiled")) == [
+        "driving_supercombo_ash-i.pkl",
+        *(f"elm3-o/{one}" for one in sorted(split)),
+    ]
+
+
+def test_the_inspector_knows_the_layouts(others: Project) -> None:
+    whole = inspect(others.path("compiled/driving_supercombo_ash-i.pkl"))
+    assert (whole.verdict, whole.layout, whole.contract) == ("ok", "iqpilot-supercombo", "policy")
+    assert (whole.frame_skip, sorted(whole.cameras), whole.out_of_band) == (4, sorted(CAMERAS), False)
+    roles = {}
+    for name in sorted(others.files("compiled/elm3-o")):
+        report = inspect(others.path(f"compiled/elm3-o/{name}"))
+        assert report.verdict == "ok", name
+        assert report.out_of_band == (report.layout != "metadata"), name
+        roles[name] = (report.layout, report.role)
+    assert roles["driving_vision_tinygrad.pkl"] == ("openpilot-split", "vision")
+    assert roles["driving_on_policy_tinygrad.pkl"] == ("openpilot-split", "policy")
+    assert roles["warp_1344x760_tinygrad.pkl"] == ("openpilot-split", "warp")
+    assert roles["driving_off_policy_metadata.pkl"] == ("metadata", None)
+
+
+def steps() -> Iterator[str]:
+    """The keys of every frame that a drive ran."""
+    yield from (f"{camera}.{step}" for camera in CAMERAS for step in range(STEPS))
+
+
+def test_split_networks_say_what_the_single_artifact_says(
+    others: Project, drive: Driver, tmp_path: Path
+) -> None:
+    single, out = drive("elm3"), tmp_path / "out.npz"
+    script = Path(__file__).with_name("modeld.py")
+    with_tinygrad(script, others.path("compiled/elm3-o"), drive.folder / "elm3.json", out)
+    split = np.load(out)
+    for key in steps():
+        for index in range(2):
+            assert (split[f"{key}.seen.{index}"] == single.arrays[f"{key}.seen.{index}"]).all()
+        for index in range(1 + len(SPLIT)):
+            left, right = split[f"{key}.out.{index}"], single.arrays[f"{key}.out.{index}"]
+            np.testing.assert_allclose(left, right, rtol=1e-3, atol=1e-3)
+
+
+def test_iqpilot_s_file_says_what_starpilot_s_says(others: Project, drive: Driver, tmp_path: Path) -> None:
+    single, out, plan = drive("ash-p"), tmp_path / "out.npz", tmp_path / "plan.json"
+    same = json.loads((drive.folder / "ash-p.json").read_text())
+    artifact = others.path("compiled/driving_supercombo_ash-i.pkl")
+    plan.write_text(json.dumps(same | {"artifact": str(artifact)}))
+    abi = json.loads(with_tinygrad(Path(__file__).with_name("probe.py"), "drive", plan, out))
+    cameras = [repr(camera) for camera in CAMERAS.values()]
+    assert abi["keys"] == ["'metadata'", "'frame_skip'", "'run_policy'", *cameras]
+    arrays = np.load(out)
+    for key in steps():
+        assert (arrays[f"{key}.out.0"] == single.arrays[f"{key}.out.0"]).all()
+
+
+@pytest.mark.parametrize(("model_id", "roles"), [("elm3-o", ("vision", *SPLIT)), ("ash-i", ("run_policy",))])
+def test_verified_in_a_fresh_process(others: Project, model_id: str, roles: tuple[str, ...]) -> None:
+    made, seen = (others.record(f"{model_id}_{name}") for name in ("artifact", "validation"))
+    assert set(seen["facts"]["captures"]) == {*roles, *CAMERAS}
+    assert made["facts"]["replay"] == seen["facts"]["replay"]
+    assert [one["sha256"] for one in made["outputs"]] == [one["sha256"] for one in seen["outputs"]]
+
+
+@pytest.mark.parametrize("model_id", ["elm3-o", "ash-i"])
+def test_replayed_at_20_hz(others: Project, model_id: str, tmp_path: Path) -> None:
+    file = others.folder / "models.toml"
+    graph = Graph(catalog.load(file), Workspace(others.workspace))
+    wish = replaying.Wish(camera=catalog.Camera(1344, 760), seconds=0.5, messages=tmp_path / "said.jsonl")
+    report = replaying.replay(graph, model_id, wish)
+    assert report.good
+    assert set(report.rides[0].finite) >= {"plan", "lane lines", "pose", "lead"}
+    said = [json.loads(line) for line in wish.messages.read_text().splitlines()] if wish.messages else []
+    assert len(said) == report.rides[0].frames > 0
+    assert said[0]["modelV2"]["position"]["x"]
+
+
+def test_how_it_is_pickled_is_part_of_the_key(others: Project) -> None:
+    content = others.record("elm3-o_artifact")["content"]
+    assert content["pickle"] == "out-of-band"
+    assert others.record("ash-i_artifact")["content"]["pickle"] == "in-band"
+    assert content["layout"] == "openpilot-split"
+
+
+@pytest.mark.parametrize(
+    ("layout", "architecture", "told"),
+    [
+        ("openpilot-split", "supercombo-24", "make a supercombo, expected a vision_policy or"),
+        ("iqpilot-supercombo", "vision-mixer+gru", "make a vision_policy, expected a supercombo"),
+    ],
+)
+def test_a_layout_that_the_files_cannot_have(
+    tmp_path: Path, layout: str, architecture: str, told: str
+) -> None:
+    project = Project(tmp_path, model("odd", generated(architecture), f'layout = "{layout}"'))
+    done = project.doit("pkl:odd", fails=True)
+    assert told in done.stdout
+    assert not project.path("compiled").exists()
+
+
+def refusal(tmp_path: Path, *lines: str) -> str:
+    """What the catalog says of one model with these lines."""
+    release = '[release.v22]\ncontract = "warp"\n'
+    project = Project(tmp_path, model("odd", generated("supercombo-24"), *lines) + release)
+    with pytest.raises(CatalogError) as caught:
+        catalog.load(project.folder / "models.toml")
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("lines", "told"),
+    [
+        (
+            ('layout = "openpilot-split"', 'since = "v22"'),
+            'models.odd.layout: found "openpilot-split"; expected starpilot-single, the only layout',
+        ),
+        (
+            ('layout = "iqpilot-supercombo"', 'contract = "warp"'),
+            'models.odd.contract: found "warp"; expected policy, the only contract',
+        ),
+        (
+            ('layout = "openpilot-split"', 'type = "supercombo"'),
+            'models.odd.type: found "supercombo"; expected vision_policy or vision_multi_policy',
+        ),
+        (('layout = "openpilot"',), "did you mean openpilot-split?"),
+    ],
+)
+def test_what_the_catalog_refuses(tmp_path: Path, lines: tuple[str, ...], told: str) -> None:
+    assert told in refusal(tmp_path, *lines)
+
+
+def test_a_layout_brings_its_contract(tmp_path: Path) -> None:
+    def contract(layout: str) -> Any:
+        text = model("one", generated("supercombo-24"), f'layout = "{layout}"')
+        project = Project(tmp_path / layout, text)
+        return catalog.load(project.folder / "models.toml").models["one"].contract
+
+    assert [contract(one) for one in (layouts.RELEASED, layouts.SPLIT, layouts.SUPERCOMBO)] == [
+        "warp",
+        "warp",
+        "policy",
+    ]
