@@ -63,6 +63,7 @@ class Judge:
         self.workspace = workspace
         self.verify = verify
         self._look_again = look_again
+        self._read_ahead = False
         self._lock = threading.RLock()
         self._decided: dict[str, Decision] = {}
 
@@ -132,6 +133,8 @@ class Judge:
         path = str(self.workspace.path(output.path))
         digests = self.workspace.digests
         try:
+            if not self._read_ahead and not digests.knows(path):
+                self._read_all_outputs()
             digest = digests.read_again(path) if self.verify else digests.of(path)
         except FileNotFoundError:
             return Reason(f"{output.path} is missing")
@@ -142,6 +145,14 @@ class Judge:
         if digest.size != output.size:
             return Reason(f"{output.path} was changed on disk: size", f"{output.size:,}", f"{digest.size:,}")
         return Reason(f"{output.path} was changed on disk:", output.sha256[:12], digest.sha256[:12])
+
+    def _read_all_outputs(self) -> None:
+        """One file's stamp is new, so others' may be (a copied workspace): read them side by side."""
+        self._read_ahead = True
+        records = self.workspace.records
+        known = (records.read(name) for name in records.names())
+        outputs = [output.path for record in known if record for output in record.outputs]
+        self.workspace.digests.of_all(str(self.workspace.path(path)) for path in outputs)
 
     def _strays(self, step: Step, record: Record) -> list[Reason]:
         if step.owns is None:

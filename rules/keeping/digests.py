@@ -14,7 +14,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -82,6 +82,30 @@ class Digests:
             if Stamp.of(path) == stamp:
                 self.remember(path, sha256, stamp)
                 return Digest(sha256, stamp.size)
+
+    def knows(self, path: Path | str) -> bool:
+        """Whether `of` would answer without reading the file. Raises OSError."""
+        stamp = Stamp.of(path)
+        known = self._table().get(stamp.inode)
+        return known is not None and known[0] == stamp
+
+    def of_all(self, paths: Iterable[Path | str]) -> None:
+        """Learn the digests of many files at once, on all processors; what cannot be read is left out."""
+
+        def learn(path: Path | str) -> None:
+            with contextlib.suppress(OSError):
+                self.of(path)
+
+        unknown = []
+        for path in paths:
+            with contextlib.suppress(OSError):
+                if not self.knows(path):
+                    unknown.append(path)
+        if len(unknown) > 1:
+            from concurrent.futures import ThreadPoolExecutor  # takes longer to import than an idle run may
+
+            with ThreadPoolExecutor(os.cpu_count()) as pool:  # hashlib lets go of the interpreter's lock
+                list(pool.map(learn, unknown))
 
     def read_again(self, path: Path | str) -> Digest:
         """Digest by reading the bytes, whatever is remembered (`--verify`)."""

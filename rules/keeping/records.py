@@ -55,6 +55,11 @@ class Records:
         """Where the record of this name is kept."""
         return self.folder / f"{name}.json"
 
+    def names(self) -> list[str]:
+        """The names of all records and failures that are kept, sorted."""
+        files = self.folder.glob("*.json") if self.folder.is_dir() else ()
+        return sorted(path.stem for path in files if not path.name.startswith("."))
+
     def read(self, name: str) -> Record | None:
         """The record, or None when there is none or it cannot be understood (then the step is stale)."""
         path = self.path_of(name)

@@ -39,8 +39,13 @@ class Places:
     def from_flags(cls) -> "Places":
         """Read WARP_DEV and FRAME_DEV, which compile scripts honour and tinygrad does not."""
         model = Device.DEFAULT
-        warp_device = os.environ.get("WARP_DEV") or model
-        return cls(model, warp_device, os.environ.get("FRAME_DEV") or warp_device)
+        warp_device = device_of(os.environ.get("WARP_DEV")) or model
+        return cls(model, warp_device, device_of(os.environ.get("FRAME_DEV")) or warp_device)
+
+
+def device_of(target: str | None) -> str | None:
+    """The device that a target names: "CPU:X86" is CPU, "USB+AMD:LLVM" is AMD."""
+    return target.rpartition("+")[2].split(":")[0] if target else None
 
 
 class Driving:
