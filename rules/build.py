@@ -102,6 +102,9 @@ def _check_inputs_held_still(step: Step, judge: Judge, before: Content) -> None:
     if changed:
         names = ", ".join(name for name, _, _ in changed)
         raise SourceError(f"{step.task}: {names} changed while it was being built", fix=f"doit {step.task}")
+    # An upstream output was right when the run began; what the step has read is what lies there now.
+    if damage := [reason for one in step.after for reason in judge.damage(one)]:
+        raise SourceError(f"{step.task}: while it was being built, {damage[0]}", fix=f"doit {step.task}")
 
 
 def _put_in_place(
@@ -125,23 +128,25 @@ def _clear_the_place(step: Step, judge: Judge, workspace: Workspace, outputs: tu
     wanted = {output.path: output.sha256 for output in outputs}
     before = workspace.records.read(step.record)
     old = {output.path: output.sha256 for output in before.outputs} if before else {}
+    strays = [path for path in judge.listing(step.owns) if path not in wanted] if step.owns else []
+    for path in strays:
+        if path not in old:
+            _check_ours(step, workspace, path)
     for path in reversed(old):
         if wanted.get(path) != old[path]:
             workspace.path(path).unlink(missing_ok=True)
-    for path in judge.listing(step.owns) if step.owns else []:
-        if path not in wanted:
-            _remove_stray(step, workspace, path)
+    for path in strays:
+        workspace.path(path).unlink(missing_ok=True)
 
 
-def _remove_stray(step: Step, workspace: Workspace, path: str) -> None:
-    """Remove a file that a killed run of ours left; refuse to touch anybody else's."""
+def _check_ours(step: Step, workspace: Workspace, path: str) -> None:
+    """Refuse to touch a file that no run of ours can have left; nothing has been removed yet."""
     final = workspace.path(path)
     ours = workspace.store.holds(workspace.digests.of(final).sha256) or final.name.startswith((".tmp-", "._"))
     if not ours:
         raise WorkspaceError(
             f"{step.task}: {final} does not belong there", fix=f"move it away, then doit {step.task}"
         )
-    final.unlink()
 
 
 def _failure(step: Step) -> str:

@@ -129,6 +129,11 @@ class Judge:
         reasons += [reason for output in record.outputs if (reason := self._damage(output))]
         return reasons + self._strays(step, record)
 
+    def damage(self, step: Step) -> list[Reason]:
+        """What is wrong on disk, now, with the outputs that the step's record lists."""
+        record = self.decide(step).record
+        return [one for output in (record.outputs if record else ()) if (one := self._damage(output))]
+
     def _damage(self, output: Output) -> Reason | None:
         path = str(self.workspace.path(output.path))
         digests = self.workspace.digests

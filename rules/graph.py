@@ -14,7 +14,7 @@ from rules.builders.warm import Warm
 from rules.catalog import Camera, Catalog, FlagSet, Model, Release, Source, Toolchain
 from rules.clients import starpilot
 from rules.decide import Judge
-from rules.errors import ArtifactError, CatalogError
+from rules.errors import ArtifactError, CatalogError, SourceError
 from rules.keeping.digests import Digest
 from rules.keeping.records import Output
 from rules.keys import Content, key_of
@@ -157,7 +157,13 @@ class Graph:
     def _source(self, unit: Unit) -> Step:
         folder = MONITORING_FOLDER if unit.id == MONITORING else f"onnx/{unit.id}"
         prefix = "" if unit.id == MONITORING else f"{unit.id}_"
-        module = kind_of(unit.source)
+        files: Mapping[str, Path] = {}
+        fault: SourceError | None = None
+        try:
+            module = kind_of(unit.source)
+            files = module.files(unit.source.options, self.base)
+        except SourceError as error:  # this model's own trouble: the others are built
+            fault = error
 
         def make(scratch: Path) -> Made:
             cache = self.workspace.hidden / "sources"
@@ -165,6 +171,8 @@ class Graph:
             return fetch(unit.id, unit.type, unit.source, self._tinygrad(unit), **places)
 
         def settings() -> Content:
+            if fault is not None:
+                raise fault
             return {"kind": unit.source.kind, **module.identity(unit.source.options)}
 
         def admit(found: Mapping[str, Digest]) -> None:
@@ -176,7 +184,7 @@ class Graph:
             task=unit.tasks[0],
             record=f"{unit.id}_source",
             doc=f"ONNX files of {unit.id}, fetched and checked",
-            files=module.files(unit.source.options, self.base),
+            files=files,
             settings=settings,
             make=make,
             place=lambda name: f"{folder}/{prefix}{name}",

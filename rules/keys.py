@@ -19,7 +19,7 @@ def key_of(content: Content) -> str:
 
 def flat(content: Any, prefix: str = "") -> dict[str, Any]:
     """Nested dicts as dotted names: `{"flags": {"IMAGE": "1"}}` → `{"flags.IMAGE": "1"}`."""
-    if not isinstance(content, dict):
+    if not isinstance(content, dict) or (prefix and not content):
         return {prefix: content}
     found: dict[str, Any] = {}
     for name, value in content.items():

@@ -1,5 +1,7 @@
 """The graph as doit sees it: a task for each step, and a database that is only a view of our records."""
 
+import contextlib
+import json
 import os
 import sys
 from collections.abc import Iterable, Iterator
@@ -12,6 +14,7 @@ from doit.exceptions import InvalidDodoFile, TaskFailed
 from rules import toolchain
 from rules.build import build
 from rules.catalog import Catalog, load
+from rules.decide import Judge
 from rules.errors import YardError
 from rules.graph import Graph
 from rules.keeping.digests import sha256_of
@@ -123,11 +126,20 @@ class Yard:
         digests.flush(wait=True)
         digests.looked_at.clear()
         judge = self.graph.new_judge()
+        self._drop_settled_failures(judge)
         needed = self.graph.needed(self.graph.default)
         if all(judge.decide(step).fresh for step in needed):
             for path in sorted(Path(__file__).parent.rglob("*.py")):
                 digests.look(path)
             self.workspace.seal.write(self._identity(), len(needed), digests.looked_at)
+
+    def _drop_settled_failures(self, judge: Judge) -> None:
+        """Failure records of steps that are fresh again without a build, because their cause was undone."""
+        for path in sorted(self.workspace.records.folder.glob("*_failure.json")):
+            with contextlib.suppress(OSError, ValueError, KeyError):
+                step = self.graph.steps.get(json.loads(path.read_bytes())["step"])
+                if step is None or judge.decide(step).fresh:
+                    path.unlink()
 
     def _identity(self) -> str:
         """Everything but files that a decision depends on."""
@@ -137,6 +149,8 @@ class Yard:
                 "workspace": str(self.workspace.root),
                 "python": sys.version,
                 "cpu": toolchain.cpu_features(),
+                "rules": str(Path(__file__).parent),
+                "prefix": sys.prefix,
             }
         )
 

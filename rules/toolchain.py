@@ -13,7 +13,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from rules.builders import package
+from rules.builders import local, package
 from rules.catalog import FlagSet, Toolchain
 from rules.errors import CatalogError, SourceError
 from rules.keeping.digests import Digests
@@ -52,10 +52,8 @@ def tinygrad_root(toolchain: Toolchain, base: Path) -> Path:
 
 @functools.cache
 def _installed_root() -> Path:
-    found = importlib.util.find_spec("tinygrad")
-    if found is None or found.origin is None:
-        raise SourceError("tinygrad is not installed", fix="run the README's first command again")
-    return Path(found.origin).parent
+    # That of the version that was compared, whatever PYTHONPATH or the current folder puts before it.
+    return Path(str(importlib.metadata.distribution("tinygrad").locate_file("tinygrad")))
 
 
 @functools.cache
@@ -104,7 +102,7 @@ class Toolchains:
     def _look_at_what_has_no_digest(self, flags: FlagSet) -> None:
         """Files whose change changes the answer: numpy's, the compiler's."""
         numpy = importlib.util.find_spec("numpy")
-        compiler = shutil.which(flags.values.get("CC", "clang"))
+        compiler = shutil.which(flags.values.get("CC", "clang"), path=local.PATH)
         for path in (numpy.origin if numpy else None, compiler):
             if path:
                 self.digests.look(path)
@@ -134,7 +132,7 @@ def machine(flags: FlagSet) -> Content:
     """
     target = flags.values["DEV"]
     content: Content = {"machine": platform.machine()}
-    if flags.expected_device in ("CPU", "CL"):
+    if {flags.expected_device, flags.warp_device} & {"CPU", "CL"}:
         content["cpu_features"] = key_of({"features": cpu_features()})
     if target == "CPU" or target.startswith("CPU:CLANG"):
         content["compiler"] = clang_version(flags.values.get("CC", "clang"))
@@ -159,12 +157,13 @@ def cpu_features() -> str:
 @functools.cache
 def clang_version(compiler: str) -> str:
     """The first line of the compiler's `--version`; raises SourceError when it is not on this machine."""
-    found = shutil.which(compiler)
+    found = shutil.which(compiler, path=local.PATH)
     if found is None:
         raise SourceError(
             f"{compiler} is not on this machine, and DEV=CPU compiles with it",
             fix="install clang, or use the flag set cpu (x86-64, no compiler needed)",
         )
-    return subprocess.run(
-        [found, "--version"], capture_output=True, text=True, check=True
-    ).stdout.splitlines()[0]
+    said = subprocess.run([found, "--version"], capture_output=True, text=True, check=False).stdout
+    if not said.strip():
+        raise SourceError(f"{found} --version says nothing", fix="set CC to a clang in the flag set")
+    return said.splitlines()[0]

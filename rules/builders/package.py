@@ -1,10 +1,11 @@
 """The worker as one file: a zipapp whose bytes depend on the worker's sources alone."""
 
+import io
 import zipfile
 from pathlib import Path
 
 from rules.keeping.digests import Digests
-from rules.keeping.files import replacing
+from rules.keeping.files import write_bytes
 from rules.keys import key_of
 
 WORKER = Path(__file__).parent.parent / "worker"
@@ -27,9 +28,12 @@ def digest(digests: Digests, pattern: str = "*.py") -> str:
 def packed(folder: Path, digests: Digests) -> Path:
     """The zipapp in `folder`, named by its digest; made when it is not there yet."""
     final = folder / f"worker-{digest(digests, ALL)[:16]}.pyz"
-    if not final.exists():
-        with replacing(final) as file, zipfile.ZipFile(file, "w") as archive:
-            for path in sources(ALL):
-                name = ENTRY if path.name == ENTRY else f"worker/{path.relative_to(WORKER).as_posix()}"
-                archive.writestr(zipfile.ZipInfo(name, EPOCH), path.read_bytes())
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        for path in sources(ALL):
+            name = ENTRY if path.name == ENTRY else f"worker/{path.relative_to(WORKER).as_posix()}"
+            archive.writestr(zipfile.ZipInfo(name, EPOCH), path.read_bytes())
+    # Its name is no proof of its bytes, and the key vouches for them.
+    if not final.exists() or final.read_bytes() != content.getvalue():
+        write_bytes(final, content.getvalue())
     return final

@@ -39,15 +39,16 @@ class Resident:
         home = job.scratch.with_name(job.scratch.name + "-resident")
         home.mkdir()
         ours, theirs = socket.socketpair()
-        process = subprocess.Popen(
-            local.command(job, "--forge", str(theirs.fileno())),
-            env=local.environment(job, home),
-            cwd=home,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            pass_fds=(theirs.fileno(),),
-        )
+        with local.logging(job) as log:  # what it says before its first job belongs to that job
+            process = subprocess.Popen(
+                local.command(job, "--forge", str(theirs.fileno())),
+                env=local.environment(job, home),
+                cwd=home,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                pass_fds=(theirs.fileno(),),
+            )
         theirs.close()
         return cls(home, process, ours)
 
