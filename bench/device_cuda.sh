@@ -10,7 +10,8 @@
 set -euo pipefail
 
 repo=$(cd "$(dirname "$0")/.." && pwd)
-python=${PYTHON:-python3}
+python=$(command -v "${PYTHON:-python3}")
+python=$(cd "$(dirname "$python")" && pwd)/$(basename "$python")
 seconds=${SECONDS_EACH:-15}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

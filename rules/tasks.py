@@ -48,6 +48,7 @@ class Yard:
         chosen = workspace or os.environ.get(WORKSPACE_VARIABLE) or path.parent / DEFAULT_WORKSPACE
         self.workspace = Workspace(Path(chosen).resolve())
         self.force = False
+        self.made = 0  # steps that this process has carried out
         try:
             known = catalog if isinstance(catalog, Catalog) else None
             self.catalog = known or load(path, cache=self.workspace.hidden / "catalog.json")
@@ -168,6 +169,7 @@ class Yard:
             build(step, self.graph.judge, self.workspace, force=self.force)
         except YardError as error:
             return TaskFailed(str(error))
+        self.made += 1
         return None
 
     def clean(self, step: Step, *, dryrun: bool = False) -> list[Path]:

@@ -120,10 +120,9 @@ def test_replayed_at_20_hz(others: Project, model_id: str, tmp_path: Path) -> No
 
 
 def test_how_it_is_pickled_is_part_of_the_key(others: Project) -> None:
-    content = others.record("elm3-o_artifact")["content"]
-    assert content["pickle"] == "out-of-band"
-    assert others.record("ash-i_artifact")["content"]["pickle"] == "in-band"
-    assert content["layout"] == "openpilot-split"
+    split, whole = (others.record(f"{one}_artifact")["content"]["settings"] for one in ("elm3-o", "ash-i"))
+    assert (split["pickle"], split["layout"]) == ("out-of-band", "openpilot-split")
+    assert (whole["pickle"], whole["layout"]) == ("in-band", "iqpilot-supercombo")
 
 
 @pytest.mark.parametrize(

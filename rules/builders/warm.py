@@ -64,8 +64,9 @@ class Resident:
         return result
 
     def stop(self) -> None:
-        """Close the socket, which ends the worker, and remove its home."""
+        """End the worker, and with it what it forked, and remove its home."""
         self.control.close()
+        self.process.kill()
         self.process.wait()
         shutil.rmtree(self.home, ignore_errors=True)
 

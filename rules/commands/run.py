@@ -1,6 +1,7 @@
 """`doit` and `doit run`: doit's own run, by the one writer of the workspace."""
 
 import inspect
+import signal
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -9,12 +10,13 @@ from doit.cmdparse import CmdParse, CmdParseError, DefaultUpdate
 from doit.exceptions import InvalidCommand
 
 from rules.commands.arguments import VERIFY, UsageError
-from rules.commands.command import AnyOrder
+from rules.commands.command import INTERRUPTED, AnyOrder
 from rules.keeping.lock import holding
 
 if TYPE_CHECKING:
     from rules.tasks import Yard
 
+TERMINATED = 128 + signal.SIGTERM
 DEFAULT_REPORTER = "console"  # doit's own default: the user asked for none
 WAIT = {
     "name": "wait",
@@ -89,15 +91,27 @@ class Run(AnyOrder, DoitRun):  # type: ignore[misc]
             yard.workspace.store.sweep()
             if verify:
                 self._verify(yard)
-            ended = False
-            try:
-                code = int(super()._execute(**options))
-                ended = True
-            finally:
-                yard.graph.warm.close()
-                _close_remote(yard, wait=ended)
-            yard.seal()
+            code = self._carry_out(yard, options)
+            if code < INTERRUPTED:
+                yard.seal()
             return code
+
+    def _carry_out(self, yard: "Yard", options: dict[str, Any]) -> int:
+        """Run the tasks; an interrupt ends them in a sentence that tells what is kept."""
+        ended = False
+        before = signal.signal(signal.SIGTERM, _terminate)
+        try:
+            code = int(super()._execute(**options))
+            ended = True
+            return code
+        except KeyboardInterrupt as interrupt:
+            kept = f"{yard.made} finished steps are kept" if yard.made else "nothing was finished yet"
+            print(f"\ninterrupted: {kept}; the next doit goes on from there", file=sys.stderr)
+            return INTERRUPTED if not interrupt.args else int(interrupt.args[0])
+        finally:
+            signal.signal(signal.SIGTERM, before)
+            yard.graph.warm.close()
+            _close_remote(yard, wait=ended)
 
     def _verify(self, yard: "Yard") -> None:
         """Read every recorded byte first: what was damaged behind an unchanged stat is stale from then on."""
@@ -106,6 +120,10 @@ class Run(AnyOrder, DoitRun):  # type: ignore[misc]
         needed = selection.chain(yard.graph, self.sel_tasks or [])
         for damage in fsck.Check(yard.workspace).run(needed, everything=False):
             print(f"damaged: {damage}", flush=True)
+
+
+def _terminate(*_: object) -> None:
+    raise KeyboardInterrupt(TERMINATED)
 
 
 def _close_remote(yard: "Yard", *, wait: bool) -> None:
