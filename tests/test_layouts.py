@@ -82,7 +82,7 @@ def test_split_networks_say_what_the_single_artifact_says(
             assert (split[f"{key}.seen.{index}"] == single.arrays[f"{key}.seen.{index}"]).all()
         for index in range(1 + len(SPLIT)):
             left, right = split[f"{key}.out.{index}"], single.arrays[f"{key}.out.{index}"]
-            np.testing.assert_allclose(left, right, rtol=1e-3, atol=1e-3)
+            np.testing.assert_allclose(left, right, rtol=0, atol=1e-5)
 
 
 def test_iqpilot_s_file_says_what_starpilot_s_says(others: Project, drive: Driver, tmp_path: Path) -> None:
