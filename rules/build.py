@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rules.decide import Judge
+from rules.decide import Judge, is_litter
 from rules.errors import SourceError, WorkspaceError, YardError
 from rules.keeping.digests import Digest
 from rules.keeping.records import Output, Record
@@ -142,7 +142,7 @@ def _clear_the_place(step: Step, judge: Judge, workspace: Workspace, outputs: tu
 def _check_ours(step: Step, workspace: Workspace, path: str) -> None:
     """Refuse to touch a file that no run of ours can have left; nothing has been removed yet."""
     final = workspace.path(path)
-    ours = workspace.store.holds(workspace.digests.of(final).sha256) or final.name.startswith((".tmp-", "._"))
+    ours = workspace.store.holds(workspace.digests.of(final).sha256) or is_litter(final.name)
     if not ours:
         raise WorkspaceError(
             f"{step.task}: {final} does not belong there", fix=f"move it away, then doit {step.task}"

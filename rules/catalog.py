@@ -52,6 +52,7 @@ class FlagSet:
     name: str
     values: dict[str, str]
     requires: str | None
+    tolerance: dict[str, float] = field(default_factory=dict)  # by head; see rules/gates/numbers.py
 
     @property
     def expected_device(self) -> str:
@@ -101,6 +102,7 @@ class Model:
     contract: str
     uses_external_gpu: bool
     layout: str = layouts.RELEASED
+    skip_gates: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +113,20 @@ class Monitoring:
     flags: FlagSet
     toolchain: Toolchain
     cameras: tuple[Camera, ...]
+    skip_gates: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What verification allows: a pose in metres and radians a second, an artifact's size in its weights'."""
+
+    translation: float = 200.0
+    rotation: float = 10.0
+    least_std: float = 1e-5
+    std_factor: float = 10.0  # of the bounds above, for the norms of the standard deviations
+    least_size: float = 0.5
+    most_size: float = 4.0
+    slack: int = 16 * 2**20  # bytes of kernels and structure, whatever the weights
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +163,7 @@ class Catalog:
     releases: dict[str, Release]
     monitoring: Monitoring | None
     store: Table = field(default_factory=dict)  # as it stands in the file; see rules.keeping.remote.settings
+    limits: Limits = field(default_factory=Limits)
 
     def members(self, release: Release) -> tuple[Model, ...]:
         """The models of a release: its origin's first, then those new in it, in file order."""
@@ -216,15 +233,18 @@ def _build(path: Path, tree: Table) -> Catalog:
     for model_id, row in tree["models"].items():
         head, flag_set, toolchain, source, frames, size, tail = row
         parts = (sets[flag_set], toolchains[toolchain], Source(*source), cameras[frames], tuple(size))
-        models[model_id] = Model(model_id, *(*head, *parts, *tail))
+        *others, skipped = tail
+        models[model_id] = Model(model_id, *(*head, *parts, *others, tuple(skipped)))
     flag_set, toolchain, frames, size, skip = tree["defaults"]
     defaults = Defaults(sets[flag_set], toolchains[toolchain], cameras[frames], tuple(size), skip)
     releases = {name: Release(name, *row) for name, row in tree["release"].items()}
     monitoring = None
     if tree["monitoring"]:
-        source, flag_set, toolchain, frames = tree["monitoring"]
-        monitoring = Monitoring(Source(*source), sets[flag_set], toolchains[toolchain], cameras[frames])
-    return Catalog(path, defaults, toolchains, sets, models, releases, monitoring, tree["store"])
+        source, flag_set, toolchain, frames, skipped = tree["monitoring"]
+        places = (sets[flag_set], toolchains[toolchain], cameras[frames])
+        monitoring = Monitoring(Source(*source), *places, tuple(skipped))
+    others = (monitoring, tree["store"], Limits(**tree["limits"]))
+    return Catalog(path, defaults, toolchains, sets, models, releases, *others)
 
 
 def _pixels(size: str) -> tuple[int, int]:
@@ -256,7 +276,10 @@ def _flat(raw: Table, machine: str) -> Table:
             name: [table.get(key) for key in ("tinygrad", "path", "git", "commit")]
             for name, table in raw["toolchains"].items()
         },
-        "flags": {name: flags.resolve(raw["flags"], name) for name in raw["flags"]},
+        "flags": {
+            name: [*flags.resolve(raw["flags"], name), flags.tolerance(raw["flags"], name)]
+            for name in raw["flags"]
+        },
         "cameras": cameras,
         "defaults": [
             defaults["flags"],
@@ -271,6 +294,7 @@ def _flat(raw: Table, machine: str) -> Table:
         "release": {name: _release_row(releases, name) for name in releases},
         "monitoring": _monitoring_row(monitoring, defaults, cameras) if monitoring else None,
         "store": raw.get("store", {}),
+        "limits": _limits(raw.get("verify", {})),
     }
 
 
@@ -292,14 +316,28 @@ def _model_row(table: Table, defaults: Table, cameras: list[list[str]], releases
         _source_row(table["source"], defaults),
         cameras.index(whole["cameras"]),
         _pixels(whole["model_size"]),
-        [table.get("frame_skip"), contract, table.get("uses_external_gpu", False), layout],
+        [
+            table.get("frame_skip"),
+            contract,
+            table.get("uses_external_gpu", False),
+            layout,
+            table.get("skip_gates", []),
+        ],
     ]
+
+
+def _limits(table: Table) -> Table:
+    """`Limits` by its own names."""
+    sizes = {"least": "least_size", "most": "most_size"}
+    named = {sizes.get(name, name): value for name, value in table.get("size", {}).items()}
+    return {**table.get("pose", {}), **named}
 
 
 def _monitoring_row(table: Table, defaults: Table, cameras: list[list[str]]) -> list[Any]:
     whole = defaults | table
     source = _source_row(table["source"], defaults)
-    return [source, whole["flags"], whole["toolchain"], cameras.index(whole["cameras"])]
+    skipped = table.get("skip_gates", [])
+    return [source, whole["flags"], whole["toolchain"], cameras.index(whole["cameras"]), skipped]
 
 
 def _source_row(table: Table, defaults: Table) -> list[Any]:

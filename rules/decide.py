@@ -9,12 +9,16 @@ from pathlib import Path
 
 from rules.errors import YardError
 from rules.keeping.digests import Digest
+from rules.keeping.files import TEMPORARY_PREFIX
 from rules.keeping.records import Output, Record
 from rules.keys import Content, differences, key_of
 from rules.step import Step
 from rules.workspace import Workspace
 
-IGNORED = (".DS_Store",)
+
+def is_litter(name: str) -> bool:
+    """Whether a file's name is one that macOS, or a killed run of ours, leaves behind."""
+    return name == ".DS_Store" or name.startswith(("._", TEMPORARY_PREFIX))
 
 
 class State(Enum):
@@ -174,4 +178,4 @@ class Judge:
         for where, _, names in os.walk(top):
             self.workspace.digests.look(where)
             found += [os.path.relpath(os.path.join(where, name), self.workspace.root) for name in names]  # noqa: PTH118
-        return sorted(path for path in found if os.path.basename(path) not in IGNORED)  # noqa: PTH119
+        return sorted(found)

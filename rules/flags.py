@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 Table = Mapping[str, Any]
 
 DEVICES = ("AMD", "CL", "CPU", "CUDA", "DSP", "HIP", "METAL", "NULL", "NV", "PYTHON", "QCOM", "WEBGPU")
-SETTINGS = ("absent", "extends", "requires", "unchecked")  # the keys of a flag set that are no flags
+SETTINGS = ("absent", "extends", "requires", "tolerance", "unchecked")  # keys of a set that are no flags
 CPU_PINS = ("NUM_CPU_THREADS", "PARALLEL")
 TARGET = re.compile(
     r"(?:[A-Z][A-Z0-9]*(?::[0-9,-]*)?\+)?([A-Z][A-Z0-9]*)(?::[A-Z0-9_]*(?::[\w,.+=-]*)?)?", re.ASCII
@@ -210,6 +210,14 @@ def resolve(tables: Mapping[str, Table], name: str) -> tuple[dict[str, str], str
     requires = inherited(tables, name, "extends", "requires")
     absent = gathered(tables, name, "absent")
     return {flag: text(values[flag]) for flag in sorted(values) if flag not in absent}, requires
+
+
+def tolerance(tables: Mapping[str, Table], name: str) -> dict[str, float]:
+    """The tolerances of a set by head, its ancestors' included; the nearest table wins."""
+    found: dict[str, float] = {}
+    for ancestor in reversed(lineage(tables, name, "extends")):
+        found |= tables[ancestor].get("tolerance", {})
+    return found
 
 
 def text(value: object) -> str:

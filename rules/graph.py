@@ -16,7 +16,7 @@ from rules.clients import starpilot
 from rules.decide import Judge
 from rules.errors import ArtifactError, CatalogError, SourceError
 from rules.keeping.digests import Digest
-from rules.keeping.records import Output
+from rules.keeping.records import Output, Record
 from rules.keys import Content, key_of
 from rules.sources import kind_of
 from rules.step import Made, Step
@@ -43,6 +43,7 @@ class Unit:
     options: Mapping[str, Any]  # layout and pickle; of driving models also contract, size and behaviour
     frame_skip: int | None
     tasks: tuple[str, str, str]  # names of the tasks that fetch, compile and verify it
+    skip_gates: tuple[str, ...] = ()
 
     @property
     def layout(self) -> str:
@@ -69,6 +70,7 @@ class Unit:
             {"layout": layout, "pickle": pickle} | ({} if layout == layouts.GENERIC else driving),
             model.frame_skip,
             (f"onnx:{model.id}", f"candidate:{model.id}", f"pkl:{model.id}"),
+            model.skip_gates,
         )
 
 
@@ -145,6 +147,7 @@ class Graph:
             {"layout": layouts.MONITORING, "pickle": "in-band"},
             None,
             ("onnx:monitoring", "candidate:monitoring", MONITORING),
+            monitoring.skip_gates,
         )
 
     # ---- one model: source → onnx → candidate → verified → parts
@@ -220,7 +223,7 @@ class Graph:
             task=unit.tasks[2],
             record=f"{unit.id}_validation",
             doc=f"{unit.id} compiled and verified in a fresh process",
-            settings=partial(self._compile_settings, unit),
+            settings=partial(self._verify_settings, unit),
             make=make,
             place=place,
             after=(source, candidate),
@@ -260,6 +263,14 @@ class Graph:
             **unit.options,
         }
 
+    def _verify_settings(self, unit: Unit) -> Content:
+        rules = verify.settings(self._gates, unit.flags, self.catalog.limits, unit.skip_gates)
+        return {**self._compile_settings(unit), "gates": rules}
+
+    @cached_property
+    def _gates(self) -> str:
+        return verify.digest(self.workspace.digests)
+
     def _request(
         self, operation: str, unit: Unit, source: Step, outputs: Mapping[str, Path]
     ) -> dict[str, Any]:
@@ -296,12 +307,7 @@ class Graph:
         return key_of({"settings": self._compile_settings(unit), "request": common, "structures": structures})
 
     def _compile(self, unit: Unit, source: Step, scratch: Path) -> Made:
-        if not local.offers(unit.flags.requires):
-            needed = f"flag set {unit.flags.name} requires {unit.flags.requires}"
-            raise ArtifactError(
-                f"{unit.id}: {needed}, which this machine lacks",
-                fix="run this on such a machine, or give the model another flag set in models.toml",
-            )
+        _check_device(unit)
         request = self._request("compile", unit, source, {})
         layouts.check(unit.id, unit.layout, request["kind"])
         names = layouts.names(unit.layout, request["networks"], unit.cameras)
@@ -322,17 +328,14 @@ class Graph:
         return UNMEASURED + WEIGHT_COPIES * weights
 
     def _verify(self, unit: Unit, source: Step, candidate: Step, scratch: Path) -> Made:
-        record = self.judge.decide(candidate).record
-        assert record is not None
+        _check_device(unit)
+        record, origin = self._record(candidate.task), self._record(source.task)
         outputs = {o.name: self.workspace.path(o.path) for o in record.outputs}
+        request = self._request("verify", unit, source, outputs)
+        case = verify.Case(unit.id, request, record, unit.flags, self.catalog.limits, unit.skip_gates)
         with self.room.reserved(self._peak(f"{unit.id}_validation", source)):
-            seen = local.run(self._job(unit, self._request("verify", unit, source, outputs), scratch))
-        model, warp = unit.flags.expected_device, unit.flags.warp_device
-        frame = unit.flags.values.get("FRAME_DEV", warp)
-        promised = {str(camera): (warp, frame) for camera in unit.cameras}
-        promised |= dict.fromkeys(record.facts["captures"].keys() - promised.keys(), (model, warp))
-        verify.judge(unit.id, record.facts, seen, promised)
-        return Made({o.name: o.sha256 for o in record.outputs}, seen)
+            facts = verify.verify(case, origin, scratch, lambda r: local.run(self._job(unit, r, scratch)))
+        return Made({o.name: o.sha256 for o in record.outputs}, facts)
 
     # ---- releases
 
@@ -348,12 +351,18 @@ class Graph:
 
     def _manifest(self, release: Release, models: tuple[Model, ...], upstream: tuple[Step, ...]) -> Step:
         file = starpilot.manifest_name(release.name)
+
+        def make(scratch: Path) -> Made:
+            for model in models:
+                verify.check_released(model.id, self._record(f"pkl:{model.id}").facts, model.flags)
+            return releasing.manifest(self._entries(release, models), file, scratch)
+
         return Step(
             task=f"manifest:{release.name}",
             record=f"{release.name}_manifest",
             doc=f"manifests/{file}",
             settings=lambda: {"entries": self._entries(release, models)},
-            make=lambda scratch: releasing.manifest(self._entries(release, models), file, scratch),
+            make=make,
             place=lambda name: f"manifests/{name}",
             after=upstream,
             targets=(f"manifests/{file}",),
@@ -385,10 +394,25 @@ class Graph:
         )
 
     def _artifact(self, model: Model, published: str) -> releasing.Artifact:
-        (whole,) = self._recorded(f"pkl:{model.id}")
+        record = self._record(f"pkl:{model.id}")
+        verify.check_released(model.id, record.facts, model.flags)
+        (whole,) = record.outputs
         return releasing.Artifact(published, whole, self._recorded(f"parts:{model.id}"))
 
-    def _recorded(self, task: str) -> tuple[Output, ...]:
+    def _record(self, task: str) -> Record:
         record = self.judge.decide(self.steps[task]).record
         assert record is not None
-        return record.outputs
+        return record
+
+    def _recorded(self, task: str) -> tuple[Output, ...]:
+        return self._record(task).outputs
+
+
+def _check_device(unit: Unit) -> None:
+    """Raise ArtifactError when this machine lacks what the unit is compiled for, and verified on."""
+    if not local.offers(unit.flags.requires):
+        needed = f"flag set {unit.flags.name} requires {unit.flags.requires}"
+        raise ArtifactError(
+            f"{unit.id}: {needed}, which this machine lacks",
+            fix="run this on such a machine, or give the model another flag set in models.toml",
+        )

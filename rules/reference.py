@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from rules.errors import ArtifactError
 
@@ -19,6 +19,8 @@ DTYPE_ATTRIBUTES = ("to", "dtype", "output_dtype")
 SMALLEST_SCALE = 0.1  # below this a head's own size says more about cancellation than about precision
 POSE = "pose"
 POSE_COLUMNS = 12  # translation, rotation, then the log-stds of both
+
+Arrays = list[Any]  # of numpy
 
 
 # ---- in doit's process
@@ -32,18 +34,17 @@ class Reference:
         self._log = log
         self._label = label
 
-    def judge(self, observed: Path) -> dict[str, Any]:
-        """How far the outputs in `observed` are from what they should be.
+    def compare(self, observed: Path, sha256: str) -> dict[str, Any]:
+        """How far the outputs in the file `observed` are from what they should be; see `judged`.
 
-        Returns `{"heads": {"vision.pose": drift, …}, "poses": {…}, "half": bool, "version": str, …}`; see
-        `compared`. Raises ArtifactError when a network cannot be run.
+        Raises ArtifactError when a network cannot be run, or the file is not the one that was sent.
         """
-        answer, _ = self._process.communicate(f"{observed}\n".encode())
+        answer, _ = self._process.communicate(json.dumps([str(observed), sha256]).encode())
         if self._process.returncode:
             lines = [line for line in self._log.read_text(errors="replace").splitlines() if line.strip()]
             raise ArtifactError(
-                f"{self._label}: onnxruntime cannot run the reference: {lines[-1] if lines else 'killed'}",
-                fix=f'read {self._log}, or name "reference" in the model\'s skip_gates',
+                f"{self._label}: the reference cannot be run: {lines[-1] if lines else 'it was killed'}",
+                fix='mend that, or have the model say skip_gates = ["reference", "pose"]',
             )
         found: dict[str, Any] = json.loads(answer)
         return found
@@ -51,12 +52,11 @@ class Reference:
 
 @contextmanager
 def prepared(networks: Mapping[str, Any], log: Path, label: str) -> Iterator[Reference]:
-    """Start loading the networks of a request (`{role: {"path": …, "output_slices": …}}`)."""
+    """A child that loads the networks of a request (`{role: {"path": …, "output_slices": …}}`) meanwhile."""
     arguments = [sys.executable, "-s", "-P", "-m", "rules.reference", json.dumps(networks)]
+    pipe = subprocess.PIPE
     with log.open("ab") as errors:
-        process = subprocess.Popen(
-            arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, env=_environment()
-        )
+        process = subprocess.Popen(arguments, env=_environment(), stdin=pipe, stdout=pipe, stderr=errors)
     try:
         yield Reference(process, log, label)
     finally:
@@ -127,13 +127,14 @@ class Network:
 
         model = onnx.load(spec["path"])
         self.half = widened(model)
-        self.slices: dict[str, list[int | None]] = spec["output_slices"] or {}
+        self.slices: Mapping[str, list[int | None]] = spec["output_slices"] or {}
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         content = model.SerializeToString()
+        del model  # onnxruntime makes a copy of its own
         self.session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
 
-    def __call__(self, inputs: list[Any]) -> list[Any]:
+    def __call__(self, inputs: Arrays) -> Arrays:
         """All outputs in the file's order, for inputs in its order."""
         import numpy as np
 
@@ -143,12 +144,129 @@ class Network:
             one.name: np.ascontiguousarray(array.astype(kinds.get(one.type, array.dtype), copy=False))
             for one, array in zip(wanted, inputs, strict=True)
         }
-        found: list[Any] = self.session.run(None, fed)
+        found: Arrays = self.session.run(None, fed)
         return found
 
-    def heads(self, outputs: list[Any]) -> dict[str, Any]:
+    def heads(self, outputs: Arrays) -> dict[str, Any]:
         """Outputs cut by the slices; whole outputs, by number, of a network without any."""
         if len(outputs) == 1 and self.slices:
             row = outputs[0].reshape(-1)
             return {name: row[slice(*ends)] for name, ends in self.slices.items()}
         return {f"output {number}": array for number, array in enumerate(outputs)}
+
+
+Steps = dict[tuple[str, int, str], dict[str, Arrays]]
+
+
+def steps_of(observed: Path) -> Steps:
+    """What the worker saw: by camera, step and role, the arrays `in` and `out` of one network, in order."""
+    import numpy as np
+
+    found: Steps = {}
+    with np.load(observed, allow_pickle=False) as arrays:
+        for name in sorted(arrays.files, key=lambda one: (len(one), one)):  # …/2 before …/10
+            label, step, role, side, _ = name.rsplit("/", 4)
+            found.setdefault((label, int(step), role), {}).setdefault(side, []).append(arrays[name])
+    return found
+
+
+def judged(networks: Mapping[str, Network], steps: Steps) -> dict[str, Any]:
+    """Of each head (`vision.pose`) the worst drift, and of each network with a pose what is odd about it.
+
+    A drift is the largest difference over the largest expected number of the head in all steps; it is None
+    where one side is finite and the other is not.
+    """
+    drifts: dict[str, Drift] = {}
+    for (_, _, role), arrays in steps.items():
+        if "in" in arrays:
+            network = networks[role]
+            expected = network.heads(network(arrays["in"]))
+            for name, found in network.heads(arrays["out"]).items():
+                drifts.setdefault(f"{role}.{name}", Drift()).take(found, expected[name])
+    rows = {
+        role: [network.heads(one["out"])[POSE] for (_, _, of), one in steps.items() if of == role]
+        for role, network in networks.items()
+        if _has_pose(network)
+    }
+    return {
+        "heads": {name: drift.value for name, drift in drifts.items()},
+        "poses": {role: pose_of(found) for role, found in rows.items() if found},
+    }
+
+
+def _has_pose(network: Network) -> bool:
+    start, stop = network.slices.get(POSE, (0, 0))
+    return stop is not None and start is not None and stop - start == POSE_COLUMNS
+
+
+class Drift:
+    """The worst of one head so far."""
+
+    def __init__(self) -> None:
+        self.difference = 0.0
+        self.scale = SMALLEST_SCALE
+        self.comparable = True
+
+    def take(self, found: Any, expected: Any) -> None:
+        """Take in one step of the head."""
+        import numpy as np
+
+        finite = np.isfinite(expected)
+        self.comparable &= found.shape == expected.shape and bool((np.isfinite(found) == finite).all())
+        if self.comparable and finite.any():
+            expected, found = expected[finite].astype(np.float64), found[finite].astype(np.float64)
+            self.difference = max(self.difference, float(np.abs(found - expected).max()))
+            self.scale = max(self.scale, float(np.abs(expected).max()))
+
+    @property
+    def value(self) -> float | None:
+        """Largest difference over largest expected number; see `judged`."""
+        return self.difference / self.scale if self.comparable else None
+
+
+def pose_of(rows: list[Any]) -> dict[str, float | None]:
+    """Largest norms over all steps, in metres and radians a second, and the least standard deviation.
+
+    A row is translation (3), rotation (3), then their log-stds; the exponent is clipped at 11. A value is
+    None when it is no number.
+    """
+    import numpy as np
+
+    found = np.array(rows, np.float64)
+    stds = np.exp(np.minimum(found[:, 6:], 11.0))
+    worst = {
+        "translation": np.linalg.norm(found[:, :3], axis=1).max(),
+        "rotation": np.linalg.norm(found[:, 3:6], axis=1).max(),
+        "translation_std": np.linalg.norm(stds[:, :3], axis=1).max(),
+        "rotation_std": np.linalg.norm(stds[:, 3:], axis=1).max(),
+        "least_std": stds.min(),
+    }
+    return {name: float(value) if np.isfinite(value) else None for name, value in worst.items()}
+
+
+def main(arguments: list[str]) -> int:
+    """`python -m rules.reference NETWORKS`: waits for the file to judge on stdin, answers on stdout."""
+    import hashlib
+    import resource
+
+    networks = {role: Network(spec) for role, spec in json.loads(arguments[0]).items()}
+    import onnxruntime
+
+    path, sha256 = json.load(sys.stdin)
+    with Path(path).open("rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    if found != sha256:
+        print(f"{path}: expected sha256 {sha256}, got {found}", file=sys.stderr)
+        return 1
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    about = {
+        "half": any(network.half for network in networks.values()),
+        "version": f"onnxruntime {onnxruntime.__version__}",
+        "peak_bytes": peak if sys.platform == "darwin" else 1024 * peak,
+    }
+    print(json.dumps({**judged(networks, steps_of(Path(path))), **about}))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

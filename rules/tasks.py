@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from doit.dependency import FileChangedChecker
 from doit.exceptions import InvalidDodoFile, TaskFailed
@@ -41,12 +41,14 @@ class Recorded(FileChangedChecker):  # type: ignore[misc]
 class Yard:
     """One catalog and its workspace, as a dodo.py uses it."""
 
+    chosen: ClassVar[Path | None] = None  # by --workspace, which no dodo.py needs to know of
+
     def __init__(
         self, catalog: Path | str | Catalog = "models.toml", workspace: Path | str | None = None
     ) -> None:
         path = catalog.path if isinstance(catalog, Catalog) else Path(catalog).resolve()
-        chosen = workspace or os.environ.get(WORKSPACE_VARIABLE) or path.parent / DEFAULT_WORKSPACE
-        self.workspace = Workspace(Path(chosen).resolve())
+        given = self.chosen or workspace or os.environ.get(WORKSPACE_VARIABLE)
+        self.workspace = Workspace(Path(given or path.parent / DEFAULT_WORKSPACE).resolve())
         self.force = False
         self.made = 0  # steps that this process has carried out
         try:

@@ -334,12 +334,12 @@ def test_what_left_a_folder_of_ours_is_removed(chain: Chain) -> None:
 
 def test_our_own_litter_is_swept_from_a_folder(chain: Chain) -> None:
     ready = chain.workspace.path("ready")
-    for name in ("._a.txt", ".tmp-1-00000000-a.txt"):
+    for name in (".DS_Store", "._a.txt", ".tmp-1-00000000-a.txt"):
         (ready / name).write_text("x")
     (ready / "copy.txt").write_bytes(b"ONEONE")  # what the store holds comes back at any time
+    assert chain.states() != FRESH
     chain.run()
     assert chain.listing() == ["a.txt"]
-    (ready / ".DS_Store").write_text("x")
     assert chain.states() == FRESH
 
 

@@ -25,8 +25,8 @@ from rules.catalog import Camera
 from rules.errors import ArtifactError, CatalogError, SourceError, YardError
 from rules.replaying import PATIENCE, Ride, Wish
 from rules.tasks import Yard
-from rules.worker.runtime import scene
 from rules.worker.nv12 import Nv12
+from rules.worker.runtime import scene
 
 SMALL, LARGE = Camera(1344, 760), Camera(1928, 1208)
 MODELS = {  # id: behaviour version, architecture, contract

@@ -18,7 +18,6 @@ from rules.builders import local
 from rules.builders.job import Job
 from rules.errors import ArtifactError
 
-
 MOST = 4  # each holds some hundred MB; the one that was idle longest makes room
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from doit.cmd_base import Command as DoitCommand
 from doit.cmdparse import CmdOption, DefaultUpdate
 
-from rules.commands.arguments import HELP, Parser, UsageError, typed
+from rules.commands.arguments import HELP, Parser, UsageError, option, typed
 from rules.errors import YardError
 
 if TYPE_CHECKING:
@@ -17,6 +17,11 @@ if TYPE_CHECKING:
 CATALOG = "models.toml"
 DODO = "dodo.py"
 INTERRUPTED = 130  # 128 + SIGINT, as shells report it
+WORKSPACE = option(
+    "workspace",
+    "the folder to build in [default: MODELS_WORKSPACE, else artifacts/ beside models.toml]",
+    kind=str,
+)
 
 
 class NoCatalog(UsageError):
@@ -29,8 +34,9 @@ class AnyOrder(DoitCommand):  # type: ignore[misc]
     _cmdparser: Parser | None
 
     def get_options(self) -> list[CmdOption]:
-        """The command's options, and --help."""
-        return [*super().get_options(), CmdOption(HELP)]
+        """The command's options, --help, and --workspace when it loads tasks."""
+        shared = (WORKSPACE, HELP) if hasattr(self, "loader") else (HELP,)
+        return [*super().get_options(), *map(CmdOption, shared)]
 
     @property
     def cmdparser(self) -> Parser:
@@ -70,9 +76,21 @@ class AnyOrder(DoitCommand):  # type: ignore[misc]
         if options.pop("help"):
             print(self.help())
             return 0
+        if hasattr(self, "loader"):
+            self._choose_workspace(options.pop("workspace"))
         self.pdb = options.get("pdb", False)
         options.update(self.opt_vals)
         return int(self.execute(options, operands) or 0)
+
+    def _choose_workspace(self, named: str | None) -> None:
+        """Before a dodo.py is loaded, and before doit changes to its folder."""
+        if named == "":
+            raise UsageError(f"{self.bin_name} {self.name}: --workspace: expected a folder, got nothing")
+        if named is None and "rules.tasks" not in sys.modules:
+            return  # a dodo.py of another kind need not load it
+        from rules.tasks import Yard
+
+        Yard.chosen = Path(named).absolute() if named else None
 
 
 class Command(AnyOrder):

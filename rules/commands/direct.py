@@ -117,7 +117,8 @@ def _model(
         frame_skip=None,
         contract="warp",
         uses_external_gpu=False,
-        **UNPUBLISHED,
+        series=UNPUBLISHED["series"],
+        released=UNPUBLISHED["released"],
     )
 
 

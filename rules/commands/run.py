@@ -1,5 +1,6 @@
 """`doit` and `doit run`: doit's own run, by the one writer of the workspace."""
 
+import contextlib
 import inspect
 import signal
 import sys
@@ -75,7 +76,8 @@ class Run(AnyOrder, DoitRun):  # type: ignore[misc]
         """The number of fresh steps, when the last run's seal still holds and no option asks for more."""
         if params["always"] or params["verify"] or params["reporter"] != DEFAULT_REPORTER:
             return None
-        self.loader.setup(params)
+        with contextlib.chdir("."):  # a relative --file is looked up once more, by doit
+            self.loader.setup(params)
         yard = self.loader.load_doit_config().get("yard")
         return yard.glance() if yard else None
 

@@ -5,13 +5,17 @@ Records are the memory of the build; deleting doit's own database loses nothing.
 
 import json
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+from rules.errors import WorkspaceError
 from rules.keeping.digests import Digests
 from rules.keeping.files import write_bytes
 
 FORMAT = 1
+VALIDATION = "validation"
+SCHEMA = Path(__file__).resolve().parents[2] / "schemas" / "record.schema.json"
 
 
 @dataclass(frozen=True)
@@ -74,8 +78,9 @@ class Records:
             return None
 
     def write(self, name: str, record: Record) -> None:
-        """Keep the record, atomically."""
-        write_bytes(self.path_of(name), _text({"format": FORMAT, **asdict(record)}))
+        """Keep the record, atomically; raises WorkspaceError unless schemas/record.schema.json allows it."""
+        kind = VALIDATION if name.endswith(f"_{VALIDATION}") else "record"
+        self._write(name, kind, {"format": FORMAT, **asdict(record)})
 
     def remove(self, name: str) -> None:
         """Forget a record; the step is stale from then on."""
@@ -83,7 +88,28 @@ class Records:
 
     def write_failure(self, name: str, failure: dict[str, Any]) -> None:
         """Keep what went wrong with a model, for whoever looks later."""
-        write_bytes(self.path_of(name), _text({"format": FORMAT, **failure}))
+        self._write(name, "failure", {"format": FORMAT, **failure})
+
+    def _write(self, name: str, kind: str, value: dict[str, Any]) -> None:
+        text = _text(value)
+        # Checked as the file will hold it: a tuple is an array there.
+        error = next(_validator(kind).iter_errors(json.loads(text)), None)
+        if error is not None:
+            raise WorkspaceError(
+                f"{self.path_of(name).name}: {error.json_path}: expected a {kind} by {SCHEMA.name}, got"
+                f" {error.message[:200]}",
+                fix="this is a fault of modelyard's: report it with the log",
+            )
+        write_bytes(self.path_of(name), text)
+
+
+@cache
+def _validator(kind: str) -> Any:
+    """Checks one kind of record; an idle run writes none, and never loads jsonschema."""
+    from jsonschema import Draft202012Validator
+
+    definitions = json.loads(SCHEMA.read_text("utf-8"))["$defs"]
+    return Draft202012Validator({"$ref": f"#/$defs/{kind}", "$defs": definitions})
 
 
 def _text(value: dict[str, Any]) -> bytes:

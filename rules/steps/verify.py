@@ -3,64 +3,150 @@
 The compile itself is no witness: a capture can be right in the process that made it and wrong once pickled.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
+from rules import reference
+from rules.catalog import FlagSet, Limits
 from rules.errors import ArtifactError
+from rules.flags import device
+from rules.gates import behaviour, form, numbers
+from rules.gates.evidence import Evidence, Finding, Gate
+from rules.keeping.digests import Digests
+from rules.keeping.records import Record
+from rules.keys import Content, key_of
 
-HOST_DEVICE = "NPY"
+PACKAGE = Path(__file__).parent.parent
+
+# A stage is judged when everything before it is well: what follows from a fault is no news.
+STAGES: tuple[Mapping[str, Gate], ...] = (
+    {"container": form.container},
+    {"format": form.form},
+    {
+        "devices": form.devices,
+        "arguments": form.arguments,
+        "shapes": form.shapes,
+        "depth": form.depth,
+        "slices": form.slices,
+        "size": form.size,
+    },
+    {
+        "replay": behaviour.replay,
+        "seed": behaviour.seed,
+        "finite": behaviour.finite,
+        "zero": behaviour.zero,
+        "constant": behaviour.constant,
+        "reference": numbers.reference,
+        "pose": numbers.pose,
+    },
+)
+GATES = tuple(name for stage in STAGES for name in stage)
+SKIPPABLE = ("size", "seed", "zero", "constant", "reference", "pose")  # what an odd network may rightly fail
+VERIFIED_ON = ("device", "machine", "renderer", "arch")
+TOLD = 6  # faults in a message; the log of gates is as long as it must be
+
+Run = Callable[[dict[str, Any]], dict[str, Any]]
+Facts = Mapping[str, Any]
 
 
-def judge(
-    model_id: str, made: Mapping[str, Any], seen: Mapping[str, Any], devices: Mapping[str, tuple[str, ...]]
-) -> None:
-    """Hold what a fresh process saw against what the compile made; raises ArtifactError naming every fault.
+@dataclass(frozen=True)
+class Case:
+    """What is to be verified: the worker's request for it, and the record that the compile left."""
 
-    `devices` lists, by capture label, the devices that the flag set promises.
+    id: str
+    request: dict[str, Any]
+    compiled: Record
+    flags: FlagSet
+    limits: Limits
+    skip: tuple[str, ...] = ()
+
+
+def digest(digests: Digests) -> str:
+    """One sha256 over the sources of the gates: what one of them begins to refuse is verified again."""
+    sources = [*sorted((PACKAGE / "gates").glob("*.py")), PACKAGE / "reference.py", Path(__file__)]
+    found = {path.name: digests.of(path).sha256 for path in sources if not path.name.startswith("._")}
+    return key_of(found)
+
+
+def settings(sources: str, flags: FlagSet, limits: Limits, skip: tuple[str, ...]) -> Content:
+    """What a key holds of the gates; `sources` is their digest."""
+    return {
+        "sources": sources,
+        "tolerance": flags.tolerance,
+        "limits": asdict(limits),
+        "skipped": sorted(skip),
+    }
+
+
+def verify(case: Case, source: Record, scratch: Path, run: Run) -> dict[str, Any]:
+    """Load and drive the artifacts by `run`, ask the reference, judge; returns the facts for the record.
+
+    Raises ArtifactError naming every fault, or what kept one of the processes from its work.
     """
-    faults = [
-        *_replays(made["replay"], seen["replay"]),
-        *_numbers(seen),
-        *_devices(seen["captures"], devices),
-    ]
-    same = {step["outputs"] for step in seen["replay"]} & {step["outputs"] for step in seen["other"]}
-    if same:
-        faults.append("other frames give the same outputs")
-    if faults:
-        raise ArtifactError(
-            f"{model_id}: the compiled artifact misbehaves: {'; '.join(faults)}",
-            fix=f"read its log, then doit candidate:{model_id}; the last good artifact is untouched",
-        )
+    seen, told = observe(case, scratch, run)
+    evidence = Evidence(
+        request=case.request,
+        made=case.compiled.facts,
+        seen=seen,
+        flags=case.flags,
+        limits=case.limits,
+        sizes={output.name: output.size for output in case.compiled.outputs},
+        weights=sum(one["weights_bytes"] for one in source.facts.values()),
+        reference=told,
+    )
+    return facts(evidence, judge(case.id, evidence, case.skip), case.skip)
 
 
-def _replays(made: list[dict[str, Any]], seen: list[dict[str, Any]]) -> list[str]:
-    pairs = enumerate(zip(made, seen, strict=True))
-    return [
-        f"step {index} ({after['label']}): {what} differ from the compile's own"
-        for index, (before, after) in pairs
-        for what in ("outputs", "state")
-        if before[what] != after[what]
-    ]
+def observe(case: Case, scratch: Path, run: Run) -> tuple[Facts, Facts | None]:
+    """What the fresh process saw, and what the reference says to it; it loads its networks meanwhile."""
+    observed = scratch / "observed.npz"
+    asked = {**case.request, "observed": str(observed)}
+    if {"reference", "pose"} <= set(case.skip):
+        return run(asked), None
+    with reference.prepared(case.request["networks"], scratch / "reference.log", case.id) as child:
+        seen = run(asked)
+        return seen, child.compare(observed, seen["observed"]) if "observed" in seen else None
 
 
-def _numbers(seen: Mapping[str, Any]) -> list[str]:
-    faults = []
-    for index, step in enumerate([*seen["replay"], *seen["other"]]):
-        if not step["finite"]:
-            faults.append(f"step {index} ({step['label']}): an output is not finite")
-        if not step["varies"]:
-            faults.append(f"step {index} ({step['label']}): every output is one and the same number")
-    return faults
+def judge(model_id: str, evidence: Evidence, skip: Collection[str] = ()) -> list[Finding]:
+    """Hold the evidence against every gate that is not in `skip`; returns what they found.
 
-
-def _devices(captures: Mapping[str, Any], promised: Mapping[str, tuple[str, ...]]) -> list[str]:
-    faults = []
-    for label, one in captures.items():
-        expected = promised[label]
-        strange = sorted(set(one["devices"]) - {*expected, HOST_DEVICE})
-        missing = sorted(set(expected[:1]) - set(one["devices"]))
-        if strange or missing:
-            faults.append(
-                f"{label} was captured on {', '.join(one['devices'])}, expected {', '.join(expected)}"
+    Raises ArtifactError naming every fault of the first stage that has any.
+    """
+    findings: list[Finding] = []
+    for stage in STAGES:
+        found = [one for name, gate in stage.items() if name not in skip for one in gate(evidence)]
+        findings += found
+        if faults := [str(one) for one in found if not one.passed]:
+            more = f"; and {len(faults) - TOLD} more" if len(faults) > TOLD else ""
+            raise ArtifactError(
+                f"{model_id}: verify refuses the artifact: {'; '.join(faults[:TOLD])}{more}",
+                fix=f"read its log, then doit candidate:{model_id}; the last good artifact is untouched",
             )
-    return faults
+    return findings
+
+
+def facts(evidence: Evidence, findings: list[Finding], skip: Collection[str]) -> dict[str, Any]:
+    """What the record tells: every gate with value and limit, and on what the artifact was verified."""
+    seen, told = evidence.seen, evidence.reference or {}
+    return {
+        **{name: seen[name] for name in ("captures", "replay", "other", "seconds")},
+        "peak_bytes": seen["peak_bytes"] + told.get("peak_bytes", 0),
+        "verified_on": {name: seen[name] for name in VERIFIED_ON},
+        "reference": told.get("version"),
+        "skipped": sorted(skip),
+        "gates": [one.as_json() for one in findings],
+    }
+
+
+def check_released(model_id: str, verified: Facts, flags: FlagSet) -> None:
+    """Raise ArtifactError unless the artifact was verified on the kind of device that will run it."""
+    found = (verified.get("verified_on") or {}).get("device", "no device")
+    if device(found) != flags.expected_device:
+        raise ArtifactError(
+            f"{model_id}: no release takes it: expected it to be verified on {flags.expected_device}, got"
+            f" {found}",
+            fix=f"doit -a pkl:{model_id} where there is such a device",
+        )

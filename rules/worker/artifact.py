@@ -1,5 +1,6 @@
 """Writing an artifact's pickle and reading it back."""
 
+import os
 import pickle
 from pathlib import Path
 from typing import Any
@@ -25,9 +26,14 @@ def dump(content: Any, path: Path, form: str = IN_BAND) -> None:
 def read(path: Path) -> Any:
     """Load an artifact, of either form, that this project has just built (never one from elsewhere).
 
-    Raises ValueError when an out-of-band one is cut short or goes on after its end.
+    Raises ValueError when one goes on after its end or an out-of-band one is cut short, and EOFError or
+    pickle.UnpicklingError when an in-band one is.
     """
     if outofband.is_out_of_band(path):
         return outofband.load(path)
     with path.open("rb") as file:
-        return pickle.load(file)
+        content = pickle.load(file)
+        at, size = file.tell(), os.fstat(file.fileno()).st_size
+    if at != size:
+        raise ValueError(f"{path.name}: {size - at} trailing bytes from byte {at}")
+    return content

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 from tinygrad import TinyJit
 from tinygrad.uop.ops import Ops, UOp
 
@@ -31,6 +32,33 @@ def devices(captured: Any) -> list[str]:
 def names(captured: Any) -> list[str]:
     """The argument names a captured JIT insists on."""
     return [str(name) for name in captured.captured.expected_names]
+
+
+def inputs(captured: Any) -> dict[str, dict[str, Any]]:
+    """The arguments a captured JIT insists on, by name: shape, dtype (numpy's name) and device.
+
+    The shape of a flat argument is that of its buffer, which tinygrad does not compare when it is called; it
+    is None when nothing reads the argument.
+    """
+    one = captured.captured
+    sizes = _sizes(one)
+    described = zip(one.expected_names, one.expected_input_info, strict=True)
+    return {
+        str(name): {
+            "shape": list(view.marg) if view.op is Ops.RESHAPE else sizes.get(slot),
+            "dtype": np.dtype(dtype.fmt).name if dtype.fmt else dtype.name,
+            "device": device,
+        }
+        for slot, (name, (view, _, dtype, device)) in enumerate(described)
+    }
+
+
+def _sizes(captured: Any) -> dict[int, list[int]]:
+    """The shapes of the buffers that a capture's calls read or write, by the argument's number."""
+    linear: UOp = captured._linear
+    handed = (argument for call in linear.src for argument in call.src[1:])
+    bases = (node for argument in handed for node in argument.toposort() if node.op is Ops.PARAM)
+    return {node.arg.slot: list(node.shape) for node in bases}
 
 
 def kernels(captured: Any) -> int:

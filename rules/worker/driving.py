@@ -10,9 +10,10 @@ from tinygrad import Device, Tensor, dtypes
 
 from . import queues, warp
 from .capture import jit
-from .feed import Arrays, Step, frame, matrix, on_device, on_host
+from .feed import Arrays, Noise, Step, matrix, on_device, on_host
 from .network import FEATURES_INPUT, HIDDEN, IMAGE, Network, load, networks_of
 from .nv12 import Nv12
+from .witness import Witness
 
 FORMAT_VERSION = 1
 MATRICES = ("tfm", "big_tfm")
@@ -231,15 +232,17 @@ class Driving:
     def _drive(
         self, files: Mapping[str, Any], camera: Any, random: np.random.RandomState, steps: int
     ) -> Iterator[Step]:
-        session = self.at_work(files, camera)
-        size, place = Nv12.of(*camera).size, self.places.frame
+        session, witness = self.at_work(files, camera), Witness(self)
+        noise, place = Noise(random, Nv12.of(*camera).size), self.places.frame
         previous = np.zeros(queues.FEATURES, np.float32)
         for step in range(steps):
             matrices = {name: matrix(random, camera, self.model_size) for name in MATRICES}
-            shots = (on_device(frame(random, size), place), on_device(frame(random, size), place))
-            arrays = session.step(shots, matrices, self._values(random, step, previous))
+            shots = (on_device(noise(2 * step), place), on_device(noise(2 * step + 1), place))
+            values = self._values(random, step, previous)
+            arrays = session.step(shots, matrices, values)
             previous = arrays[0][0, self.images.slice_of(HIDDEN)].copy()
-            yield Step("{}x{}".format(*camera), arrays, session.state)
+            passed = witness.take(session.planes, values, arrays)
+            yield Step("{}x{}".format(*camera), arrays, session.state, passed)
 
     def _values(self, random: np.random.RandomState, step: int, previous: Any) -> dict[str, Any]:
         """One step's policy inputs: a desire pulse now and then, small values, the feature fed back."""
@@ -302,3 +305,12 @@ class Session:
     def state(self) -> Arrays:
         """What the queues hold."""
         return [queue.numpy() for queue in self.queues.values()]
+
+    @property
+    def planes(self) -> Arrays:
+        """What the warps made of the newest frames: road, then wide, each uint8 (1, 6, H/2, W/2)."""
+        if self.unit.contract == "policy":
+            both = self.fed["warped"].numpy()
+            return [both[0:1], both[1:2]]
+        stacks = (self.fed[name].numpy() for name in ("img", "big_img"))
+        return [stack[:, stack.shape[1] // queues.FRAMES_PER_IMAGE :] for stack in stacks]

@@ -4,7 +4,10 @@ The same seed gives the same inputs on every machine: numpy's legacy generator i
 """
 
 import hashlib
+import zipfile
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,14 +15,41 @@ from tinygrad import Tensor
 
 Arrays = list["np.ndarray[Any, Any]"]
 
+FRAMES = 32  # that differ; a replay takes fewer
+SHIFT = 4099  # bytes from one frame to the next in their pool: a prime, so that rows do not line up
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """What one network was given in a step, in its ONNX file's order, and what it gave."""
+
+    inputs: Arrays
+    outputs: Arrays
+
 
 @dataclass(frozen=True)
 class Step:
-    """What one step of a replay left behind: the outputs, and the queues they were made with."""
+    """What one step of a replay left behind: the outputs, the queues they were made with, and what passed
+    through each network, by role."""
 
     label: str
     outputs: Arrays
     state: Arrays
+    networks: Mapping[str, Exchange]
+
+
+class Noise:
+    """Camera frames of noise, each another: uint8 (size,) by number, cut from one pool, since drawing them
+    would take as long as driving them."""
+
+    def __init__(self, random: np.random.RandomState, size: int) -> None:
+        self._size = size
+        self._pool = random.randint(0, 256, size + FRAMES * SHIFT, dtype=np.uint8)
+
+    def __call__(self, index: int) -> Any:
+        """Frame `index`, below 32."""
+        start = index * SHIFT
+        return self._pool[start : start + self._size]
 
 
 def matrix(random: np.random.RandomState, source: tuple[int, int], output: tuple[int, int]) -> Any:
@@ -27,11 +57,6 @@ def matrix(random: np.random.RandomState, source: tuple[int, int], output: tuple
     base = np.array([[source[0] / output[0], 0, 0], [0, source[1] / output[1], 0], [0, 0, 1]])
     bend = random.uniform(-1, 1, (3, 3)) * np.array([[0.05, 0.05, 8], [0.05, 0.05, 8], [1e-5, 1e-5, 0]])
     return (base + bend).astype(np.float32)
-
-
-def frame(random: np.random.RandomState, size: int) -> Any:
-    """One camera frame's bytes, uint8 (size,)."""
-    return random.randint(0, 256, size, dtype=np.uint8)
 
 
 def on_host(array: Any) -> Tensor:
@@ -51,3 +76,13 @@ def digest(arrays: Arrays) -> str:
         total.update(f"{array.dtype}{array.shape}".encode())
         total.update(np.ascontiguousarray(array).tobytes())
     return total.hexdigest()
+
+
+def save(arrays: Mapping[str, Any], path: Path) -> str:
+    """Write arrays by name as an `.npz` whose bytes depend on nothing else; returns its sha256."""
+    with zipfile.ZipFile(path, "w") as archive:
+        for name in sorted(arrays):
+            with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as file:
+                np.lib.format.write_array(file, np.ascontiguousarray(arrays[name]), allow_pickle=False)
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -8,7 +8,7 @@ from tinygrad import Tensor
 
 from .capture import jit
 from .driving import FORMAT_VERSION, Places
-from .feed import Step, on_device
+from .feed import Exchange, Step, on_device
 from .network import load, networks_of
 
 
@@ -44,12 +44,14 @@ class Generic:
         random = np.random.RandomState(seed)
         for _ in range(steps):
             inputs = {name: self._input(random, spec) for name, spec in self.model.spec["inputs"].items()}
-            outputs = files["artifact"]["run_model"](**inputs)
-            yield Step("run_model", [output.numpy() for output in outputs], [])
+            fed = {name: on_device(array, self.places.model) for name, array in inputs.items()}
+            outputs = [output.numpy() for output in files["artifact"]["run_model"](**fed)]
+            (role,) = self.networks
+            yield Step("run_model", outputs, [], {role: Exchange(list(inputs.values()), outputs)})
 
-    def _input(self, random: np.random.RandomState, spec: dict[str, Any]) -> Tensor:
+    def _input(self, random: np.random.RandomState, spec: dict[str, Any]) -> Any:
         shape, dtype = spec["shape"], np.dtype(spec["dtype"])
         whole = dtype.kind != "f"
         top = 2 if dtype.kind == "b" else 100
         values: Any = random.randint(0, top, shape) if whole else random.uniform(-1, 1, shape)
-        return on_device(values.astype(dtype), self.places.model)
+        return values.astype(dtype)

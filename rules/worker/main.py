@@ -7,6 +7,7 @@ appears only when the work is complete. Everything printed goes to the model's l
 import itertools
 import json
 import os
+import platform
 import resource
 import signal
 import sys
@@ -14,13 +15,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from tinygrad import Device
 from tinygrad.uop.ops import UOp
 
-from . import artifact, capture, forge, lowering
+from . import abi, artifact, capture, forge, lowering, verify
 from .driving import Driving
-from .feed import Step, digest
 from .generic import Generic
 from .iqpilot import Supercombo
 from .monitoring import Monitoring
@@ -34,37 +33,9 @@ LAYOUTS: dict[str, Any] = {
     "dmonitoring": Monitoring,
     "generic": Generic,
 }
-SEED, OTHER_SEED = 0, 1
-STEPS = 3
 PARENT_CHECK_S = 0.5
 # Every compile counts tinygrad's buffers from here, whatever the process did before: numbers are pickled.
 FIRST_NUMBER = 1_000_000
-
-
-def replayed(steps: list[Step]) -> list[dict[str, Any]]:
-    """What the host compares of a replay: digests, and whether every number is one."""
-    return [
-        {
-            "label": step.label,
-            "outputs": digest(step.outputs),
-            "state": digest(step.state),
-            "finite": all(bool(np.isfinite(array).all()) for array in step.outputs),
-            "varies": all(array.size == 1 or bool((array != array.flat[0]).any()) for array in step.outputs),
-        }
-        for step in steps
-    ]
-
-
-def captured(captures: dict[str, Any]) -> dict[str, Any]:
-    """What each capture was made on, how it is called, and how much it runs."""
-    return {
-        label: {
-            "devices": capture.devices(one),
-            "arguments": capture.names(one),
-            "kernels": capture.kernels(one),
-        }
-        for label, one in captures.items()
-    }
 
 
 def compile_(request: dict[str, Any]) -> dict[str, Any]:
@@ -74,24 +45,18 @@ def compile_(request: dict[str, Any]) -> dict[str, Any]:
     unit = LAYOUTS[request["layout"]](request)
     with DtypeNotes() as notes:
         files = unit.build()
-        steps = list(unit.run(files, seed=SEED, steps=STEPS))
+        replay = list(verify.replayed(unit.run(files, seed=verify.SEED, steps=verify.STEPS)))
     captures = unit.captures(files)
-    facts = {"replay": replayed(steps), "captures": captured(captures), "notes": notes.notes}
+    facts = {"replay": replay, "captures": abi.captured(captures), "notes": notes.notes}
     capture.release_intermediates(*captures.values())
     for name, path in request["outputs"].items():
         artifact.dump(files[name], Path(path), request["pickle"])
     return facts
 
 
-def verify(request: dict[str, Any]) -> dict[str, Any]:
-    """Load the artifacts from disk in this fresh process and replay them; the host judges the facts."""
-    unit = LAYOUTS[request["layout"]](request)
-    files = {name: artifact.read(Path(path)) for name, path in request["outputs"].items()}
-    return {
-        "replay": replayed(list(unit.run(files, seed=SEED, steps=STEPS))),
-        "other": replayed(list(unit.run(files, seed=OTHER_SEED, steps=STEPS))),
-        "captures": captured(unit.captures(files)),
-    }
+def verify_(request: dict[str, Any]) -> dict[str, Any]:
+    """Load the artifacts in this fresh process and drive them (see `verify.py`)."""
+    return verify.verify(LAYOUTS[request["layout"]](request), request)
 
 
 def replay(request: dict[str, Any]) -> dict[str, Any]:
@@ -101,7 +66,7 @@ def replay(request: dict[str, Any]) -> dict[str, Any]:
     return realtime.replay(request)
 
 
-OPERATIONS = {"compile": compile_, "verify": verify, "replay": replay}
+OPERATIONS = {"compile": compile_, "verify": verify_, "replay": replay}
 
 
 def mind_the_parent() -> None:
@@ -128,6 +93,7 @@ def work(request_path: str, result_path: str) -> None:
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     facts["peak_bytes"] = peak if sys.platform == "darwin" else 1024 * peak
     facts["device"] = Device.DEFAULT
+    facts["machine"] = platform.machine()
     facts["renderer"] = type(Device[Device.DEFAULT].renderer).__name__
     facts["arch"] = str(Device[Device.DEFAULT].renderer.target)
     temporary = Path(result_path + ".tmp")

@@ -9,7 +9,7 @@ from tinygrad import Tensor
 from . import warp
 from .capture import jit
 from .driving import Places
-from .feed import Step, frame, matrix, on_device, on_host
+from .feed import Exchange, Noise, Step, matrix, on_device, on_host
 from .network import load, networks_of
 from .nv12 import Nv12
 
@@ -65,10 +65,12 @@ class Monitoring:
         """Watch `steps` frames of every camera."""
         for camera in self.cameras:
             random = np.random.RandomState(seed)
-            for _ in range(steps):
-                shot = on_device(frame(random, Nv12.of(*camera).size), self.places.frame)
+            noise = Noise(random, Nv12.of(*camera).size)
+            for step in range(steps):
+                shot = on_device(noise(step), self.places.frame)
                 transform = on_host(matrix(random, camera, INPUT_SIZE))
                 warped = files[warp_file(camera)](shot, transform)
-                calib = on_host(random.uniform(-0.1, 0.1, (1, 3)).astype(np.float32))
-                output = files[MODEL_FILE](input_img=warped, calib=calib)
-                yield Step("{}x{}".format(*camera), [output.numpy()], [warped.numpy()])
+                calib = random.uniform(-0.1, 0.1, (1, 3)).astype(np.float32)
+                output = files[MODEL_FILE](input_img=warped, calib=on_host(calib)).numpy()
+                passed = {"dmonitoring_model": Exchange([warped.numpy(), calib], [output])}
+                yield Step("{}x{}".format(*camera), [output], [warped.numpy()], passed)

@@ -132,8 +132,8 @@ class Series:
         road, wide = zip(self.images, shots, self.turns, strict=True)
         road_queue, road_input, wide_queue, wide_input = self.warp(*road, *wide)
         self.images = [road_queue, wide_queue]
-        names = self.unit.images.image_keys
-        seen = self.vision(**dict(zip(names, (road_input, wide_input), strict=True))).numpy()
+        self.stacks = (road_input, wide_input)
+        seen = self.vision(**dict(zip(self.unit.images.image_keys, self.stacks, strict=True))).numpy()
         self._remember(seen[:, self.unit.images.slice_of(HIDDEN)], values)
         return [seen, *(policy(**self.fed).numpy() for policy in self.policies)]
 
@@ -155,3 +155,8 @@ class Series:
     def state(self) -> Arrays:
         """What the queues hold."""
         return [*(queue.numpy() for queue in self.images), self.features.copy(), self.desires.copy()]
+
+    @property
+    def planes(self) -> Arrays:
+        """What the warps made of the newest frames: road, then wide, each uint8 (1, 6, H/2, W/2)."""
+        return [stack.numpy()[:, -PLANES:] for stack in self.stacks]
