@@ -15,8 +15,8 @@ from rules.onnxfile import Field, GraphReader, Tensor, Wire
 
 FLOATS: Final = (1, 10, 11, 16)  # onnx.TensorProto: FLOAT, FLOAT16, DOUBLE, BFLOAT16
 WEIGHT_OPERATORS: Final = frozenset(
-    ("Conv", "ConvTranspose", "Gemm", "MatMul", "Add", "Sub", "Mul", "Div", "PRelu")
-    + tuple(f"{kind}Normalization" for kind in ("Layer", "Batch", "Group", "Instance"))
+    """Conv ConvTranspose Gemm MatMul Add Sub Mul Div PRelu
+    LayerNormalization BatchNormalization GroupNormalization InstanceNormalization""".split()  # noqa: SIM905
 )
 GRAPH, OPSET = 7, 8
 NODE, INITIALIZER = 1, 5
