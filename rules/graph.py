@@ -1,6 +1,7 @@
 """The graph: every step that follows from the catalog, and how the steps hang together."""
 
-from collections.abc import Iterable, Mapping
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 from rules import architecture, layouts, parts, pins, toolchain
 from rules.builders import local, package
 from rules.builders.job import Job
-from rules.builders.room import UNMEASURED, WEIGHT_COPIES, Room
+from rules.builders.room import UNMEASURED, WEIGHT_COPIES, Lanes, Room
 from rules.builders.warm import Warm
 from rules.catalog import Camera, Catalog, FlagSet, Model, Release, Source, Toolchain
 from rules.clients import starpilot
@@ -85,6 +86,7 @@ class Graph:
         self.judge = self.new_judge()
         self.warm = Warm()
         self.room = Room()
+        self.lanes = Lanes()
         self.cold = False  # compile every model in a process of its own
         if MONITORING in catalog.models:
             raise CatalogError(
@@ -315,9 +317,16 @@ class Graph:
         request["outputs"] = {name: str(path) for name, path in outputs.items()}
         job = self._job(unit, request, scratch)
         forks = not self.cold and {unit.flags.expected_device, unit.flags.warp_device} == {"CPU"}
-        with self.room.reserved(self._peak(f"{unit.id}_artifact", source)):
+        with self._place_to_run(unit, self._peak(f"{unit.id}_artifact", source)):
             facts = self.warm.run(job, self._kinship(unit, request)) if forks else local.run(job)
         return Made(dict(outputs), facts)
+
+    @contextlib.contextmanager
+    def _place_to_run(self, unit: Unit, needed: int) -> Iterator[None]:
+        """Wait for the unit's devices, then for so many bytes of memory."""
+        devices = (unit.flags.expected_device, unit.flags.warp_device)
+        with self.lanes.held(devices), self.room.reserved(needed):
+            yield
 
     def _peak(self, record_name: str, source: Step) -> int:
         """Bytes of memory a step needs at worst: as measured the last time, else as its weights suggest."""
@@ -333,7 +342,7 @@ class Graph:
         outputs = {o.name: self.workspace.path(o.path) for o in record.outputs}
         request = self._request("verify", unit, source, outputs)
         case = verify.Case(unit.id, request, record, unit.flags, self.catalog.limits, unit.skip_gates)
-        with self.room.reserved(self._peak(f"{unit.id}_validation", source)):
+        with self._place_to_run(unit, self._peak(f"{unit.id}_validation", source)):
             facts = verify.verify(case, origin, scratch, lambda r: local.run(self._job(unit, r, scratch)))
         return Made({o.name: o.sha256 for o in record.outputs}, facts)
 

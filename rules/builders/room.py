@@ -3,7 +3,8 @@
 import contextlib
 import os
 import threading
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 
 SHARE = 0.8  # of the machine's memory; the rest is for the system and the page cache
 UNMEASURED = 1_000_000_000  # bytes a compile may need besides its weights, before one was measured
@@ -13,6 +14,24 @@ WEIGHT_COPIES = 4  # file, device, pickle, and one to be safe
 def machine_bytes() -> int:
     """The machine's physical memory."""
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+class Lanes:
+    """One lane for each physical device: two jobs on one GPU disturb each other's timing and memory.
+
+    Processors have no lanes; memory alone limits how many jobs run on them.
+    """
+
+    def __init__(self) -> None:
+        self._locks: dict[str, threading.Lock] = defaultdict(threading.Lock)
+
+    @contextlib.contextmanager
+    def held(self, devices: Iterable[str]) -> Iterator[None]:
+        """Wait for the lanes of these devices, by name, and hold them."""
+        with contextlib.ExitStack() as stack:
+            for device in sorted({*devices} - {"CPU"}):  # one order for all: nobody waits in a circle
+                stack.enter_context(self._locks[device])
+            yield
 
 
 class Room:
