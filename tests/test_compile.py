@@ -3,16 +3,13 @@
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 from conftest import DEPTHS, DRIVING, POLICY, TWINS, WARP, Driver
 from contract import HOSTILE, ROOT, Project, generated, model, with_tinygrad
 
-from rules.errors import ArtifactError
 from rules.keeping.digests import Digests, sha256_of
 from rules.keeping.store import Store
-from rules.steps.verify import judge
 
 PROBE = Path(__file__).with_name("probe.py")
 FRAMES = Path(__file__).with_name("frames.py")
@@ -34,11 +31,12 @@ VALIDATIONS = [*BOTH, "monitoring", "mlp"]
 def test_a_fresh_process_saw_what_the_compile_saw(everything: Project, model_id: str) -> None:
     made = everything.record(f"{model_id}_artifact")["facts"]
     seen = everything.record(f"{model_id}_validation")["facts"]
-    assert len(seen["replay"]) == (3 if model_id == "mlp" else 6)  # three frames of each camera
+    assert len(seen["replay"]) == (8 if model_id == "mlp" else 16)  # eight frames of each camera
     assert made["replay"] == seen["replay"]
     for what in ("outputs", "state") if model_id != "mlp" else ("outputs",):
         assert not {one[what] for one in seen["replay"]} & {one[what] for one in seen["other"]}
-    assert all(one["finite"] and one["varies"] for one in seen["replay"] + seen["other"])
+    networks = [one for step in seen["replay"] + seen["other"] for one in step["networks"].values()]
+    assert all(one["not_finite"] == 0 and one["spread"] > 0 for one in networks)
     assert {device for one in seen["captures"].values() for device in one["devices"]} <= {"CPU", "NPY"}
 
 
@@ -214,7 +212,7 @@ def plant(yard: Project, model_id: str, how: str, name: str) -> None:
     [
         ("scale", "differ from the compile's own"),
         ("nan", "not finite"),
-        ("zero", "one and the same number"),
+        ("zero", "0 as the largest"),
         ("cut", "verify"),
     ],
 )
@@ -250,46 +248,3 @@ def test_one_failing_model_never_stops_the_others(yard: Project) -> None:
     assert "1 failed (pkl:mlp)" in done.stdout
     assert "mlp_failure.json" in yard.files("results")
     assert "mlp2_failure.json" not in yard.files("results")
-
-
-def facts(everything: Project) -> tuple[dict[str, Any], dict[str, Any], dict[str, tuple[str, ...]]]:
-    """What a compile and a verification told of one model, and what its flag set promises."""
-    made, seen = (everything.record(f"pop_{name}")["facts"] for name in ("artifact", "validation"))
-    promised: dict[str, tuple[str, ...]] = dict.fromkeys(seen["captures"], ("CPU", "CPU"))
-    return made, seen, promised
-
-
-def test_a_sound_artifact_is_passed(everything: Project) -> None:
-    judge("pop", *facts(everything))
-
-
-@pytest.mark.parametrize("label", ["run_policy", "1928x1208", "1344x760"])
-def test_a_capture_on_another_device_than_promised_is_refused(everything: Project, label: str) -> None:
-    """A warp captured on CPU has shipped in a QCOM set."""
-    made, seen, promised = facts(everything)
-    with pytest.raises(ArtifactError, match=rf"{label} was captured on CPU, NPY, expected QCOM"):
-        judge("pop", made, seen, promised | {label: ("QCOM", "QCOM")})
-
-
-@pytest.mark.parametrize(
-    ("change", "told"),
-    [
-        ({"outputs": "0" * 64}, "step 1 .*outputs differ"),
-        ({"state": "0" * 64}, "step 1 .*state differ"),
-        ({"finite": False}, "step 1 .*not finite"),
-        ({"varies": False}, "step 1 .*one and the same number"),
-    ],
-)
-def test_each_fault_of_a_replay_names_its_step(
-    everything: Project, change: dict[str, Any], told: str
-) -> None:
-    made, seen, promised = facts(everything)
-    seen["replay"][1] |= change
-    with pytest.raises(ArtifactError, match=told):
-        judge("pop", made, seen, promised)
-
-
-def test_outputs_that_do_not_depend_on_the_frames_are_refused(everything: Project) -> None:
-    made, seen, promised = facts(everything)
-    with pytest.raises(ArtifactError, match="other frames give the same outputs"):
-        judge("pop", made, {**seen, "other": seen["replay"]}, promised)
