@@ -1,5 +1,6 @@
 """Carrying a step out: restore it from the store or make it, put it in place, record it."""
 
+import contextlib
 import datetime
 import shutil
 import time
@@ -155,6 +156,10 @@ def _failure(step: Step) -> str:
 
 def _note_failure(step: Step, workspace: Workspace, cause: str) -> None:
     log = workspace.log(step.model or step.record)
+    with contextlib.suppress(OSError):  # whoever opens the log finds the failure in it
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("a") as file:
+            file.write(f"=== {step.task} failed: {cause}\n")
     tail = log.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:] if log.exists() else []
     failure = {
         "step": step.task,

@@ -358,6 +358,10 @@ class Graph:
         published = releasing.names(self.catalog, release)
         return [releasing.entry(model, published[model.id]) for model in models]
 
+    def _manifest_settings(self, release: Release, models: tuple[Model, ...]) -> Content:
+        entries = self._entries(release, models)
+        return {"entries": {one["id"]: one for one in entries}, "order": [one["id"] for one in entries]}
+
     def _manifest(self, release: Release, models: tuple[Model, ...], upstream: tuple[Step, ...]) -> Step:
         file = starpilot.manifest_name(release.name)
 
@@ -370,7 +374,7 @@ class Graph:
             task=f"manifest:{release.name}",
             record=f"{release.name}_manifest",
             doc=f"manifests/{file}",
-            settings=lambda: {"entries": self._entries(release, models)},
+            settings=lambda: self._manifest_settings(release, models),
             make=make,
             place=lambda name: f"manifests/{name}",
             after=upstream,

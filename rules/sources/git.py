@@ -326,7 +326,8 @@ class Repository:
         """The repository a source names; ours is a folder in `folder`. Raises SourceError."""
         if named is None:
             raise SourceError(
-                "git source: names no repository", fix='write repository = "URL or FOLDER" in the source'
+                "git source: names no repository",
+                fix='write repository = "URL or FOLDER" under [defaults] in models.toml, or in the source',
             )
         text = str(named)
         if text.startswith("file://") or not _is_url(text):

@@ -35,7 +35,7 @@ POLICY, ON_POLICY, OFF_POLICY = "driving_policy", "driving_on_policy", "driving_
 POLICIES: Final = (ON_POLICY, OFF_POLICY, POLICY)
 ROLES: Final = frozenset((VISION, SUPERCOMBO, MONITORING, *POLICIES))
 
-AGAIN: Final = "fetch the file again from its source, or pin the right one in models.toml"
+AGAIN: Final = "put the right file where models.toml says it is, or fetch it again from its source"
 EXPORT: Final = "export the model again with the expected interface, or correct its source in models.toml"
 
 
@@ -134,7 +134,7 @@ def _pointer(name: str, head: bytes, model_id: str) -> SourceError:
     oid, size = pairs.get("oid", "unknown"), pairs.get("size", "unknown")
     return SourceError(
         f"{name}: a Git LFS pointer to {oid[:80]}, size {size[:20]}, expected the model itself",
-        fix=f"run `git lfs pull` in the repository it came from, or let it be fetched: doit onnx:{model_id}",
+        fix=f"run `git lfs pull` in the repository it came from, then doit onnx:{model_id}",
     )
 
 

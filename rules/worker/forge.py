@@ -22,6 +22,8 @@ from tinygrad import Device
 from tinygrad.device import LRUAllocator
 from tinygrad.uop.ops import buffers
 
+from . import parent
+
 DONE, FAILED = b"1", b"0"
 MESSAGE_BYTES = 65536
 SHARED_MEMORY = "/dev/zero (deleted)"  # how Linux names an anonymous mapping that forks share
@@ -29,8 +31,8 @@ SHARED_MEMORY = "/dev/zero (deleted)"  # how Linux names an anonymous mapping th
 Work = Callable[[str, str], None]
 
 
-def serve(descriptor: int, work: Work, watch: Callable[[], None]) -> int:
-    """Serve jobs until the other end closes; `work(request, result)` does one, `watch()` minds the parent."""
+def serve(descriptor: int, work: Work) -> int:
+    """Serve jobs until the other end closes; `work(request, result)` does one."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # children are reaped by the kernel
     control = socket.socket(fileno=descriptor)
     Device[Device.DEFAULT].synchronize()  # opens the device: two signals that nothing here ever moves
@@ -46,7 +48,7 @@ def serve(descriptor: int, work: Work, watch: Callable[[], None]) -> int:
             _let_go(before)
         elif os.fork() == 0:
             control.close()
-            watch()
+            parent.mind()
             _redirect(log)
             os._exit(0 if _do(message, work, answer) else 1)
         os.close(answer)

@@ -19,6 +19,8 @@ from tinygrad.engine import realize
 from tinygrad.helpers import Context
 from tinygrad.uop.ops import UOp
 
+from . import parent
+
 CHUNK = 1 << 20
 # Far from the numbers of buffers, which the captures count; a kernel needs a few at most.
 FIRST_NUMBER, NUMBERS = 1 << 40, 1 << 20
@@ -89,6 +91,7 @@ def _child(work: Callable[[Any], Any], task: Any, number: int) -> tuple[int, int
     if process := os.fork():
         os.close(writer)
         return reader, process
+    parent.mind()
     try:
         with open(writer, "wb") as answer, Context(ALLOW_DEVICE_USAGE=0, TRACK_MATCH_STATS=0):  # noqa: PTH123
             answer.write(pickle.dumps(_attempt(work, task, number), protocol=5))

@@ -6,10 +6,8 @@ appears only when the work is complete. Everything printed goes to the model's l
 
 import itertools
 import json
-import os
 import platform
 import resource
-import signal
 import sys
 import time
 from pathlib import Path
@@ -18,7 +16,7 @@ from typing import Any
 from tinygrad import Device
 from tinygrad.uop.ops import UOp
 
-from . import abi, artifact, capture, forge, lowering, verify
+from . import abi, artifact, capture, forge, lowering, parent, verify
 from .driving import Driving
 from .generic import Generic
 from .iqpilot import Supercombo
@@ -33,7 +31,6 @@ LAYOUTS: dict[str, Any] = {
     "dmonitoring": Monitoring,
     "generic": Generic,
 }
-PARENT_CHECK_S = 0.5
 # Every compile counts tinygrad's buffers from here, whatever the process did before: numbers are pickled.
 FIRST_NUMBER = 1_000_000
 
@@ -69,21 +66,6 @@ def replay(request: dict[str, Any]) -> dict[str, Any]:
 OPERATIONS = {"compile": compile_, "verify": verify_, "replay": replay}
 
 
-def mind_the_parent() -> None:
-    """Stop soon after whoever started this process is gone: nobody wants its result any more.
-
-    Asking now and then, by a timer, needs no thread, so that a process may fork.
-    """
-    parent = os.getppid()
-
-    def ask(*_: object) -> None:
-        if os.getppid() != parent:
-            os._exit(130)
-
-    signal.signal(signal.SIGALRM, ask)
-    signal.setitimer(signal.ITIMER_REAL, PARENT_CHECK_S, PARENT_CHECK_S)
-
-
 def work(request_path: str, result_path: str) -> None:
     """Do what the request file says, then write the result file: all of it, or none."""
     request = json.loads(Path(request_path).read_text())
@@ -103,12 +85,11 @@ def work(request_path: str, result_path: str) -> None:
 
 def main(arguments: list[str]) -> int:
     """`worker REQUEST RESULT` does one job; `worker --forge DESCRIPTOR` stays and serves many."""
-    mind_the_parent()
+    parent.mind()
     try:
         if arguments[0] == "--forge":
-            return forge.serve(int(arguments[1]), work, mind_the_parent)
+            return forge.serve(int(arguments[1]), work)
         work(*arguments)
         return 0
     finally:
-        # While Python shuts down its handlers are gone already, and an alarm would kill the process.
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        parent.no_longer()
