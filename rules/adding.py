@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from rules import catalogtext, namespace
-from rules.errors import SourceError
-from rules.importing import SUPERCOMBO_VERSION, flags_for, starter_text, with_releases
+from rules.errors import CatalogError, SourceError
+from rules.flags import nearest
+from rules.importing import SUPERCOMBO_VERSION, flags_for, starter_text
 from rules.keeping.files import replacing
 from rules.published import SPLIT, SUPERCOMBO
 
@@ -215,10 +216,11 @@ def _with_model(
     catalog: Path, model_id: str, source: Mapping[str, Any], asked: Asked
 ) -> tuple[str, Mapping[str, Any]]:
     """The catalog's text with the model, and the model's table."""
-    text = with_releases(
-        catalogtext.read(catalog) or starter_text(), [asked.release] if asked.release else []
-    )
+    if flaw := namespace.id_flaw(model_id):
+        raise CatalogError(f"{model_id!r}: not a model ID: {flaw}", fix="give it another --id")
+    text = catalogtext.read(catalog) or starter_text()
     document = catalogtext.parsed(text)
+    _check_release(document.get("release", {}), asked.release)
     if model_id not in document.get("models", {}):
         table = _table(document, model_id, source, asked)
         return catalogtext.with_models(text, catalogtext.block(model_id, table), {model_id: table}), table
@@ -231,6 +233,16 @@ def _with_model(
     values = {**_said(asked), **({"source": source} if dict(old["source"]) != source else {})}
     changed = {key: value for key, value in values.items() if old.get(key) != value}
     return catalogtext.with_keys(text, ("models", model_id), changed), {**old, **changed}
+
+
+def _check_release(releases: Mapping[str, Any], asked: str | None) -> None:
+    if asked is None or asked in releases:
+        return
+    near = nearest(asked, releases)
+    raise CatalogError(
+        f"models.toml has no release {asked}",
+        fix=f"did you mean {near}?" if near else f"write [release.{asked}] into models.toml first",
+    )
 
 
 def _said(asked: Asked) -> dict[str, Any]:

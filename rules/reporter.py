@@ -11,6 +11,7 @@ from doit.exceptions import BaseFail, UnmetDependency
 from doit.task import Task
 
 REFRESH_PER_SECOND = 4
+REASON_WIDTH = 90
 
 
 class YardReporter:
@@ -42,7 +43,7 @@ class YardReporter:
             if self.live is None and self.out.isatty():
                 self.live = Live(self.started)
             if self.live is None:
-                self.line(f"…  {task.name}")
+                self.line(f"…  {task.name}{_why(task)}")
 
     def add_success(self, task: Task) -> None:
         """A step ended well."""
@@ -103,6 +104,11 @@ class YardReporter:
     def _took(self, task: Task) -> str:
         started = self.started.pop(task.name, None)
         return "" if started is None else f"{time.monotonic() - started:.1f} s"
+
+
+def _why(task: Task) -> str:
+    reason = task.meta["why"]() if task.meta else ""
+    return f"  {reason:.{REASON_WIDTH}}" if reason else ""
 
 
 class Live:

@@ -5,6 +5,7 @@ import json
 import os
 import sys
 from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -116,6 +117,7 @@ class Yard:
             "task_dep": [one.task for one in step.after],
             "targets": [str(self.workspace.path(target)) for target in step.targets],
             "io": {"capture": False},
+            "meta": {"why": partial(self.why, step)},
         }
         return task | ({"name": name} if name else {})
 
@@ -160,6 +162,11 @@ class Yard:
     def is_fresh(self, step: Step) -> bool:
         """doit's question, our answer."""
         return self.graph.judge.decide(step).fresh
+
+    def why(self, step: Step) -> str:
+        """The first reason for building a step that has been built before; nothing for a new one."""
+        decision = self.graph.judge.decide(step)
+        return str(decision.reasons[0]) if decision.record and decision.reasons else ""
 
     def are_fresh(self, steps: Iterable[Step]) -> bool:
         """doit's question about a group."""
