@@ -57,8 +57,9 @@ def _build(step: Step, judge: Judge, workspace: Workspace, force: bool) -> Recor
         blobs = {output["name"]: output["sha256"] for output in known["outputs"]}
         facts = known["facts"]
     else:
-        blobs, facts = _make(step, workspace)
-        _check_inputs_held_still(step, judge, content)
+        stamps = judge.stamps(step)
+        blobs, facts = _make(step, workspace, content)
+        _check_inputs_held_still(step, judge, content, stamps)
     outputs = _put_in_place(step, judge, workspace, blobs)
     record = Record(
         step=step.task,
@@ -87,10 +88,10 @@ def _known(key: str, workspace: Workspace) -> dict[str, Any] | None:
     return found
 
 
-def _make(step: Step, workspace: Workspace) -> tuple[dict[str, str], Mapping[str, object]]:
+def _make(step: Step, workspace: Workspace, content: Content) -> tuple[dict[str, str], Mapping[str, object]]:
     scratch = workspace.store.scratch()
     try:
-        made: Made = step.make(scratch)
+        made: Made = step.make(scratch, content)
         store = workspace.store
         blobs = {n: store.put(one) if isinstance(one, Path) else one for n, one in made.outputs.items()}
         return blobs, made.facts
@@ -98,10 +99,15 @@ def _make(step: Step, workspace: Workspace) -> tuple[dict[str, str], Mapping[str
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _check_inputs_held_still(step: Step, judge: Judge, before: Content) -> None:
-    changed = differences(before, judge.content_now(step))
+def _check_inputs_held_still(
+    step: Step, judge: Judge, before: Content, stamps: Mapping[str, tuple[int, ...]]
+) -> None:
+    changed = [name for name, _, _ in differences(before, judge.content_now(step))]
+    # A file that was changed and changed back has the digest it had, and may have been read in between.
+    now = judge.stamps(step)
+    changed += [path for path, stamp in stamps.items() if now.get(path) != stamp]
     if changed:
-        names = ", ".join(name for name, _, _ in changed)
+        names = ", ".join(changed)
         raise SourceError(f"{step.task}: {names} changed while it was being built", fix=f"doit {step.task}")
     # An upstream output was right when the run began; what the step has read is what lies there now.
     if damage := [reason for one in step.after for reason in judge.damage(one)]:
@@ -111,6 +117,8 @@ def _check_inputs_held_still(step: Step, judge: Judge, before: Content) -> None:
 def _put_in_place(
     step: Step, judge: Judge, workspace: Workspace, blobs: Mapping[str, str]
 ) -> tuple[Output, ...]:
+    for sha256 in blobs.values():
+        _hold(sha256, step, judge, workspace)
     outputs = tuple(
         Output(name, step.place(name), workspace.store.path_of(sha256).stat().st_size, sha256)
         for name, sha256 in blobs.items()
@@ -124,10 +132,25 @@ def _put_in_place(
     return outputs
 
 
+def _hold(sha256: str, step: Step, judge: Judge, workspace: Workspace) -> None:
+    """Bring bytes that the store lost back from an upstream output that still has them."""
+    if workspace.store.holds(sha256):
+        return
+    for upstream in step.after:
+        record = judge.decide(upstream).record
+        for output in record.outputs if record else ():
+            if output.sha256 == sha256:
+                scratch = workspace.store.scratch()
+                copied = shutil.copyfile(workspace.path(output.path), scratch / "copy")
+                workspace.store.put(copied)
+                shutil.rmtree(scratch, ignore_errors=True)
+                return
+
+
 def _clear_the_place(step: Step, judge: Judge, workspace: Workspace, outputs: tuple[Output, ...]) -> None:
     """Remove what this step made before and will not leave as it is: a set of files is never a mix of two."""
     wanted = {output.path: output.sha256 for output in outputs}
-    before = workspace.records.read(step.record)
+    before = judge.record(step)
     old = {output.path: output.sha256 for output in before.outputs} if before else {}
     strays = [path for path in judge.listing(step.owns) if path not in wanted] if step.owns else []
     for path in strays:
@@ -137,17 +160,28 @@ def _clear_the_place(step: Step, judge: Judge, workspace: Workspace, outputs: tu
         if wanted.get(path) != old[path]:
             workspace.path(path).unlink(missing_ok=True)
     for path in strays:
-        workspace.path(path).unlink(missing_ok=True)
+        _remove(workspace.path(path))
+    for output in outputs:
+        if workspace.path(output.path).is_symlink():
+            workspace.path(output.path).unlink()
 
 
 def _check_ours(step: Step, workspace: Workspace, path: str) -> None:
     """Refuse to touch a file that no run of ours can have left; nothing has been removed yet."""
     final = workspace.path(path)
-    ours = workspace.store.holds(workspace.digests.of(final).sha256) or is_litter(final.name)
+    plain = final.is_file() and not final.is_symlink()
+    ours = is_litter(final.name) or (plain and workspace.store.holds(workspace.digests.of(final).sha256))
     if not ours:
         raise WorkspaceError(
             f"{step.task}: {final} does not belong there", fix=f"move it away, then doit {step.task}"
         )
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        path.rmdir()
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _failure(step: Step) -> str:
@@ -168,4 +202,5 @@ def _note_failure(step: Step, workspace: Workspace, cause: str) -> None:
         "log_tail": tail,
         "next": f"doit {step.task}",
     }
-    workspace.records.write_failure(_failure(step), failure)
+    with contextlib.suppress(OSError):  # on a full disk the message on the screen has to do
+        workspace.records.write_failure(_failure(step), failure)

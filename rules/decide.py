@@ -8,7 +8,7 @@ from enum import Enum
 from pathlib import Path
 
 from rules.errors import YardError
-from rules.keeping.digests import Digest
+from rules.keeping.digests import Digest, Stamp
 from rules.keeping.files import TEMPORARY_PREFIX
 from rules.keeping.records import Output, Record
 from rules.keys import Content, differences, key_of
@@ -99,6 +99,27 @@ class Judge:
             content["inputs"] = {step.named(one): self._outputs(one) for one in step.after}
         return content
 
+    def stamps(self, step: Step) -> dict[str, tuple[int, ...]]:
+        """What the file system says of every file the step reads, to tell whether one was touched meanwhile.
+
+        Links that other steps make move the ctime of what lies in the workspace, so there it is left out.
+        """
+        found: dict[str, tuple[int, ...]] = {str(path): Stamp.of(path) for path in step.files.values()}
+        for upstream in step.after:
+            record = self.decide(upstream).record
+            for output in record.outputs if record else ():
+                path = self.workspace.path(output.path)
+                found[output.path] = Stamp.of(path)[:3]
+        return found
+
+    def record(self, step: Step) -> Record | None:
+        """The step's record, if it is this step's: records copied from elsewhere prove nothing here."""
+        record = self.workspace.records.read(step.record)
+        if record is None or record.step != step.task or record.key != key_of(record.content):
+            return None
+        own = all(output.path == step.place(output.name) for output in record.outputs)
+        return record if own else None
+
     def _file(self, path: Path) -> Content:
         self.workspace.digests.look(path.parent)  # another file there may make another source
         digest = self.workspace.digests.of(path)
@@ -110,7 +131,7 @@ class Judge:
 
     def _decide(self, step: Step) -> Decision:
         waiting = [one for one in step.after if not self.decide(one).fresh]
-        record = self.workspace.records.read(step.record)
+        record = self.record(step)
         if waiting:
             state = State.UNKNOWN if record else State.STALE
             reasons = [Reason(f"follows {one.task}") for one in waiting]
@@ -125,7 +146,7 @@ class Judge:
     def _reasons(self, step: Step, content: Content, record: Record | None) -> list[Reason]:
         if record is None:
             broken = self.workspace.records.path_of(step.record).exists()
-            return [Reason("its record cannot be read" if broken else "never built")]
+            return [Reason("its record is not this step's, or cannot be read" if broken else "never built")]
         reasons = []
         if key_of(content) != record.key:
             changed = differences(record.content, content)
@@ -167,15 +188,19 @@ class Judge:
         if step.owns is None:
             return []
         known = {output.path for output in record.outputs}
-        return [
-            Reason(f"{path} does not belong there") for path in self.listing(step.owns) if path not in known
-        ]
+        strays = [path for path in self.listing(step.owns) if path not in known]
+        links = [path for path in sorted(known) if self.workspace.path(path).is_symlink()]
+        return [Reason(f"{path} does not belong there") for path in (*strays, *links)]
 
     def listing(self, folder: str) -> list[str]:
-        """Every file under a workspace folder, as workspace paths, sorted."""
-        found = []
+        """Everything under a workspace folder but folders that hold something, as workspace paths, sorted."""
+        found: list[str] = []
         top = self.workspace.path(folder)
-        for where, _, names in os.walk(top):
+        for where, folders, names in os.walk(top):
             self.workspace.digests.look(where)
-            found += [os.path.relpath(os.path.join(where, name), self.workspace.root) for name in names]  # noqa: PTH118
+            here = Path(where)
+            links = [name for name in folders if (here / name).is_symlink()]
+            found += [str(here.joinpath(name).relative_to(self.workspace.root)) for name in (*names, *links)]
+            if not names and not folders and here != top:
+                found.append(str(here.relative_to(self.workspace.root)))
         return sorted(found)

@@ -29,6 +29,7 @@ from rules.workspace import Workspace
 
 MONITORING = "monitoring"
 MONITORING_FOLDER = "driver-monitoring"
+RELEASE_CODE = ("clients/starpilot.py", "steps/release.py", "namespace.py", "parts.py")
 
 
 @dataclass(frozen=True)
@@ -170,7 +171,7 @@ class Graph:
         except SourceError as error:  # this model's own trouble: the others are built
             fault = error
 
-        def make(scratch: Path) -> Made:
+        def make(scratch: Path, content: Content) -> Made:
             cache = self.workspace.hidden / "sources"
             places = {"base": self.base, "scratch": scratch, "cache": cache}
             return fetch(unit.id, unit.type, unit.source, self._tinygrad(unit), **places)
@@ -181,9 +182,11 @@ class Graph:
             return {"kind": unit.source.kind, **module.identity(unit.source.options)}
 
         def admit(found: Mapping[str, Digest]) -> None:
+            if unit.source.kind == "file":
+                self._check_copied(unit, files, found)
             if unit.source.kind in pins.PINNED_KINDS:
-                files = {name.removesuffix(".onnx"): digest for name, digest in found.items()}
-                pins.settle(pins.path_of(self.catalog.path), unit.id, unit.source, files)
+                roles = {name.removesuffix(".onnx"): digest for name, digest in found.items()}
+                pins.settle(pins.path_of(self.catalog.path), unit.id, unit.source, roles)
 
         return Step(
             task=unit.tasks[0],
@@ -197,9 +200,17 @@ class Graph:
             model=unit.id,
         )
 
+    def _check_copied(self, unit: Unit, files: Mapping[str, Path], found: Mapping[str, Digest]) -> None:
+        """What was copied in is what the key was made from: no file more, and no other bytes."""
+        digests = self.workspace.digests
+        if found != {f"{role}.onnx": digests.of(path) for role, path in files.items()}:
+            raise SourceError(
+                f"{unit.id}: its source changed while it was copied", fix=f"doit onnx:{unit.id}"
+            )
+
     def _candidate(self, unit: Unit, source: Step) -> Step:
-        def make(scratch: Path) -> Made:
-            return self._compile(unit, source, scratch)
+        def make(scratch: Path, content: Content) -> Made:
+            return self._compile(unit, source, content, scratch)
 
         return Step(
             task=unit.tasks[1],
@@ -213,8 +224,8 @@ class Graph:
         )
 
     def _verified(self, unit: Unit, source: Step, candidate: Step) -> Step:
-        def make(scratch: Path) -> Made:
-            return self._verify(unit, source, candidate, scratch)
+        def make(scratch: Path, content: Content) -> Made:
+            return self._verify(unit, source, candidate, content, scratch)
 
         folder = MONITORING_FOLDER if unit.id == MONITORING else "compiled"
 
@@ -236,14 +247,18 @@ class Graph:
     def _parts(self, model: Model, verified: Step) -> Step:
         file = starpilot.artifact_name(model.id)
 
-        def make(scratch: Path) -> Made:
+        def make(scratch: Path, content: Content) -> Made:
             return split.split(self.workspace.path(f"compiled/{file}"), file, scratch)
 
         return Step(
             task=f"parts:{model.id}",
             record=f"{model.id}_parts",
             doc=f"{model.id} in parts, if it is over {parts.LIMIT:,} bytes",
-            settings=lambda: {"limit": parts.LIMIT, "part_size": parts.PART_SIZE},
+            settings=lambda: {
+                "limit": parts.LIMIT,
+                "part_size": parts.PART_SIZE,
+                "made_by": self.toolchains.code("parts.py", "steps/split.py"),
+            },
             make=make,
             place=lambda name: f"compiled/{file}{name}",
             after=(verified,),
@@ -258,6 +273,7 @@ class Graph:
             "flags": unit.flags.values,
             "toolchain": self.toolchains.identity(unit.toolchain, unit.flags),
             "worker": self.toolchains.worker(),
+            "asked_by": self.toolchains.code("steps/compile.py", "layouts.py"),
             "device": unit.flags.expected_device,
             "cameras": [str(camera) for camera in unit.cameras],
             "frame_skip": unit.frame_skip or f"{self.catalog.defaults.frame_skip}, or 1 at full rate",
@@ -288,37 +304,40 @@ class Graph:
         named = compiling.networks(files, found)
         return compiling.request(operation, compiling.kind(found, unit.type), named, settings, outputs)
 
-    def _job(self, unit: Unit, request: Mapping[str, Any], scratch: Path) -> Job:
+    def _job(self, unit: Unit, request: Mapping[str, Any], content: Content, scratch: Path) -> Job:
+        """The job with the very tinygrad and worker that the step's key names."""
+        settings, hidden = content["settings"], self.workspace.hidden
+        tree = settings["toolchain"]["tinygrad"]["tree"]
         return Job(
             label=unit.id,
             request=request,
             flags=unit.flags.values,
-            tinygrad=self._tinygrad(unit),
-            worker=package.packed(self.workspace.hidden / "workers", self.workspace.digests),
+            tinygrad=self.toolchains.snapshot(unit.toolchain, tree, hidden / "toolchains"),
+            worker=package.packed(hidden / "workers", settings["worker"]),
             scratch=scratch,
             log=self.workspace.log(unit.id),
         )
 
-    def _kinship(self, unit: Unit, request: Mapping[str, Any]) -> str:
+    def _kinship(self, request: Mapping[str, Any], content: Content) -> str:
         """What two compiles must have in common for one process to serve both."""
         structures = {
             role: architecture.structure(Path(network["path"]))
             for role, network in request["networks"].items()
         }
         common = {name: value for name, value in request.items() if name not in ("networks", "outputs")}
-        return key_of({"settings": self._compile_settings(unit), "request": common, "structures": structures})
+        return key_of({"settings": content["settings"], "request": common, "structures": structures})
 
-    def _compile(self, unit: Unit, source: Step, scratch: Path) -> Made:
+    def _compile(self, unit: Unit, source: Step, content: Content, scratch: Path) -> Made:
         _check_device(unit)
         request = self._request("compile", unit, source, {})
         layouts.check(unit.id, unit.layout, request["kind"])
         names = layouts.names(unit.layout, request["networks"], unit.cameras)
         outputs = {name: scratch / name for name in names}
         request["outputs"] = {name: str(path) for name, path in outputs.items()}
-        job = self._job(unit, request, scratch)
+        job = self._job(unit, request, content, scratch)
         forks = not self.cold and {unit.flags.expected_device, unit.flags.warp_device} == {"CPU"}
         with self._place_to_run(unit, self._peak(f"{unit.id}_artifact", source)):
-            facts = self.warm.run(job, self._kinship(unit, request)) if forks else local.run(job)
+            facts = self.warm.run(job, self._kinship(request, content)) if forks else local.run(job)
         return Made(dict(outputs), facts)
 
     @contextlib.contextmanager
@@ -336,14 +355,16 @@ class Graph:
         weights = sum(output.size for output in self._recorded(source.task))
         return UNMEASURED + WEIGHT_COPIES * weights
 
-    def _verify(self, unit: Unit, source: Step, candidate: Step, scratch: Path) -> Made:
+    def _verify(self, unit: Unit, source: Step, candidate: Step, content: Content, scratch: Path) -> Made:
         _check_device(unit)
         record, origin = self._record(candidate.task), self._record(source.task)
         outputs = {o.name: self.workspace.path(o.path) for o in record.outputs}
         request = self._request("verify", unit, source, outputs)
         case = verify.Case(unit.id, request, record, unit.flags, self.catalog.limits, unit.skip_gates)
         with self._place_to_run(unit, self._peak(f"{unit.id}_validation", source)):
-            facts = verify.verify(case, origin, scratch, lambda r: local.run(self._job(unit, r, scratch)))
+            facts = verify.verify(
+                case, origin, scratch, lambda r: local.run(self._job(unit, r, content, scratch))
+            )
         return Made({o.name: o.sha256 for o in record.outputs}, facts)
 
     # ---- releases
@@ -360,12 +381,16 @@ class Graph:
 
     def _manifest_settings(self, release: Release, models: tuple[Model, ...]) -> Content:
         entries = self._entries(release, models)
-        return {"entries": {one["id"]: one for one in entries}, "order": [one["id"] for one in entries]}
+        return {
+            "entries": {one["id"]: one for one in entries},
+            "order": [one["id"] for one in entries],
+            "made_by": self.toolchains.code("clients/starpilot.py", "steps/release.py"),
+        }
 
     def _manifest(self, release: Release, models: tuple[Model, ...], upstream: tuple[Step, ...]) -> Step:
         file = starpilot.manifest_name(release.name)
 
-        def make(scratch: Path) -> Made:
+        def make(scratch: Path, content: Content) -> Made:
             for model in models:
                 verify.check_released(model.id, self._record(f"pkl:{model.id}").facts, model.flags)
             return releasing.manifest(self._entries(release, models), file, scratch)
@@ -387,7 +412,7 @@ class Graph:
         folder = f"ready-for-resources/{release.name}"
         id_map = starpilot.id_map_name(release.name)
 
-        def make(scratch: Path) -> Made:
+        def make(scratch: Path, content: Content) -> Made:
             renamed = releasing.names(self.catalog, release)
             artifacts = [self._artifact(model, renamed[model.id]) for model in models]
             made = releasing.assemble(artifacts, self._recorded(f"manifest:{release.name}")[0], scratch)
@@ -399,7 +424,10 @@ class Graph:
             task=f"release:{release.name}",
             record=f"{release.name}_release",
             doc=f"{folder}/: every file of {release.name} under its published name",
-            settings=lambda: {"names": releasing.names(self.catalog, release)},
+            settings=lambda: {
+                "names": releasing.names(self.catalog, release),
+                "made_by": self.toolchains.code(*RELEASE_CODE),
+            },
             make=make,
             place=lambda name: f"source-maps/{name}" if name == id_map else f"{folder}/{name}",
             after=(*upstream, manifest),

@@ -139,7 +139,7 @@ def replay(graph: Graph, model_id: str, wish: Wish) -> Report:
             request=request,
             flags=subject.flags.values,
             tinygrad=toolchain.tinygrad_root(subject.toolchain, graph.base),
-            worker=package.packed(graph.workspace.hidden / "workers", graph.workspace.digests),
+            worker=package.packed(graph.workspace.hidden / "workers", graph.toolchains.worker()),
             scratch=scratch,
             log=graph.workspace.log(f"{subject.id}_replay"),
         )

@@ -27,15 +27,17 @@ class Step:
 
     `files` are sources outside the workspace, by logical name; `after` are the steps whose outputs this one
     reads. `settings` gives everything else that could change the bytes; it raises YardError when the answer
-    is a mistake of the user's. `place` says where in the workspace an output goes; `targets` are the outputs
-    known before building (a step may make more: parts of a large file).
+    is a mistake of the user's. `make` is told the key's content, and uses what that names and nothing newer.
+    `place` says where in the workspace an output goes; `targets` are the outputs known before building (a
+    step may make more: parts of a large file). `admit` is asked before outputs, by name, are put in place,
+    and raises YardError when they may not be.
     """
 
     task: str
     record: str
     doc: str
     settings: Callable[[], Content]
-    make: Callable[[Path], Made]
+    make: Callable[[Path, Content], Made]
     place: Callable[[str], str]
     after: tuple["Step", ...] = ()
     files: Mapping[str, Path] = field(default_factory=dict)

@@ -8,9 +8,11 @@ import importlib.metadata
 import importlib.util
 import os
 import platform
+import secrets
 import shutil
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 from rules.builders import local, package
@@ -19,6 +21,8 @@ from rules.errors import CatalogError, SourceError
 from rules.keeping.digests import Digests
 from rules.keys import Content, key_of
 
+RULES = Path(__file__).parent
+RUN = (".py", ".so", ".pyd", ".pyc")
 CPUINFO = Path("/proc/cpuinfo")
 NVIDIA_DRIVER = Path("/proc/driver/nvidia/version")
 
@@ -64,17 +68,47 @@ def _installed_version() -> str | None:
         return None
 
 
+def tree_files(root: Path, digests: Digests) -> list[str]:
+    """Everything in a tree that Python may run, as paths within it, sorted; bytecode caches are not in it."""
+    found = []
+    seen: set[int] = set()
+    for where, folders, names in os.walk(root, followlinks=True):
+        inode = digests.look(where).inode
+        folders[:] = [] if inode in seen else [one for one in folders if one != "__pycache__"]
+        seen.add(inode)
+        runs = (name for name in names if name.endswith(RUN) and not name.startswith("._"))
+        found += [os.path.relpath(f"{where}/{name}", root) for name in runs]
+    return sorted(found)
+
+
 def tree_digest(root: Path, digests: Digests) -> str:
-    """One sha256 over every Python file of a tree: sorted paths and their digests."""
-    found: Content = {}
-    for where, folders, names in os.walk(root):
-        digests.look(where)
-        folders[:] = sorted(folder for folder in folders if folder != "__pycache__")
-        for name in sorted(names):
-            if name.endswith(".py") and not name.startswith("._"):
-                path = f"{where}/{name}"
-                found[os.path.relpath(path, root)] = digests.of(path).sha256
-    return key_of(found)
+    """One sha256 over everything in a tree that Python may run: sorted paths and their digests."""
+    return key_of({path: digests.of(f"{root}/{path}").sha256 for path in tree_files(root, digests)})
+
+
+def snapshot(root: Path, expected: str, folder: Path, digests: Digests) -> Path:
+    """A copy of the tinygrad in `root` that nobody edits, with its bytecode made: what a compile imports.
+
+    A tree that is edited and put back while a compile reads it, or a stale bytecode cache in it, would give
+    an artifact that its key does not describe. Raises SourceError when the tree is not `expected` any more.
+    """
+    final = folder / expected[:16] / "tinygrad"
+    if final.is_dir() and tree_digest(final, digests) == expected:
+        return final
+    import compileall  # an idle run makes no snapshot
+    from py_compile import PycInvalidationMode
+
+    made = folder / f".tmp-{os.getpid()}-{secrets.token_hex(4)}" / "tinygrad"
+    for path in tree_files(root, digests):
+        (made / path).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(root / path, made / path)
+    if tree_digest(made, digests) != expected:
+        shutil.rmtree(made.parent)
+        raise SourceError(f"{root}: it changed while a compile was about to use it", fix="run doit again")
+    compileall.compile_dir(made, quiet=2, invalidation_mode=PycInvalidationMode.UNCHECKED_HASH)
+    shutil.rmtree(final.parent, ignore_errors=True)
+    made.parent.rename(final.parent)
+    return final
 
 
 class Toolchains:
@@ -83,7 +117,8 @@ class Toolchains:
     def __init__(self, base: Path, digests: Digests) -> None:
         self.base = base
         self.digests = digests
-        self._known: dict[tuple[str, str], Content] = {}
+        self._known: dict[tuple[str, ...], Content] = {}
+        self._making = threading.Lock()
 
     def identity(self, toolchain: Toolchain, flags: FlagSet) -> Content:
         """What a build key holds of the toolchain, and of the machine that runs it."""
@@ -106,6 +141,18 @@ class Toolchains:
         for path in (numpy.origin if numpy else None, compiler):
             if path:
                 self.digests.look(path)
+
+    def snapshot(self, toolchain: Toolchain, expected: str, folder: Path) -> Path:
+        """The tinygrad of a toolchain as `snapshot` keeps it; made once."""
+        with self._making:
+            return snapshot(tinygrad_root(toolchain, self.base), expected, folder, self.digests)
+
+    def code(self, *names: str) -> str:
+        """The digest of modules of `rules` whose own working decides a step's bytes; paths within `rules`."""
+        if names not in self._known:
+            found = {name: self.digests.of(RULES / name).sha256 for name in names}
+            self._known[names] = {"sha256": key_of(found)}
+        return str(self._known[names]["sha256"])
 
     def worker(self) -> str:
         """The digest of the worker's sources."""

@@ -320,7 +320,7 @@ def job(graph, tmp_path):
         request=request,
         flags=catalog.defaults.flags.values,
         tinygrad=toolchain.tinygrad_root(catalog.defaults.toolchain, graph.base),
-        worker=package.packed(tmp_path, graph.workspace.digests),
+        worker=package.packed(tmp_path, graph.toolchains.worker()),
         scratch=tmp_path,
         log=tmp_path / "pop8.log",
     )

@@ -1,9 +1,11 @@
 """The worker as one file: a zipapp whose bytes depend on the worker's sources alone."""
 
+import hashlib
 import io
 import zipfile
 from pathlib import Path
 
+from rules.errors import SourceError
 from rules.keeping.digests import Digests
 from rules.keeping.files import write_bytes
 from rules.keys import key_of
@@ -25,15 +27,22 @@ def digest(digests: Digests, pattern: str = "*.py") -> str:
     return key_of(found)
 
 
-def packed(folder: Path, digests: Digests) -> Path:
-    """The zipapp in `folder`, named by its digest; made when it is not there yet."""
-    final = folder / f"worker-{digest(digests, ALL)[:16]}.pyz"
-    content = io.BytesIO()
-    with zipfile.ZipFile(content, "w") as archive:
-        for path in sources(ALL):
-            name = ENTRY if path.name == ENTRY else f"worker/{path.relative_to(WORKER).as_posix()}"
-            archive.writestr(zipfile.ZipInfo(name, EPOCH), path.read_bytes())
+def packed(folder: Path, expected: str) -> Path:
+    """The zipapp in `folder`; `expected` is the digest of the modules that a compile runs.
+
+    It is packed from bytes that are checked, so that a module edited meanwhile cannot slip in. Raises
+    SourceError when the sources are not those of `expected` any more.
+    """
+    content = {path.relative_to(WORKER).as_posix(): path.read_bytes() for path in sources(ALL)}
+    sums = {name: hashlib.sha256(one).hexdigest() for name, one in content.items()}
+    if key_of({name: one for name, one in sums.items() if "/" not in name}) != expected:
+        raise SourceError(f"{WORKER}: it changed while a compile was about to use it", fix="run doit again")
+    packing = io.BytesIO()
+    with zipfile.ZipFile(packing, "w") as archive:
+        for name, one in content.items():
+            archive.writestr(zipfile.ZipInfo(name if name == ENTRY else f"worker/{name}", EPOCH), one)
+    final = folder / f"worker-{key_of(sums)[:16]}.pyz"
     # Its name is no proof of its bytes, and the key vouches for them.
-    if not final.exists() or final.read_bytes() != content.getvalue():
-        write_bytes(final, content.getvalue())
+    if not final.exists() or final.read_bytes() != packing.getvalue():
+        write_bytes(final, packing.getvalue())
     return final

@@ -9,6 +9,7 @@ The digests live in an append-only log, a line per file: a crash loses nothing t
 """
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -78,6 +79,8 @@ class Digests:
             known = self._table().get(stamp.inode)
             if known and known[0] == stamp:
                 return Digest(known[1], stamp.size)
+            if not Path(path).is_file():  # opening a pipe would wait for a writer
+                raise OSError(errno.EINVAL, "not a regular file", str(path))
             sha256 = sha256_of(path)
             if Stamp.of(path) == stamp:
                 self.remember(path, sha256, stamp)
@@ -157,7 +160,7 @@ class Digests:
     def _read(self) -> dict[int, tuple[Stamp, str]]:
         table: dict[int, tuple[Stamp, str]] = {}
         lines = 0
-        with contextlib.suppress(FileNotFoundError), self._log.open() as log:
+        with contextlib.suppress(FileNotFoundError), self._log.open(errors="replace") as log:
             for line in log:
                 lines += 1
                 # A line cut short by a crash holds nothing: the file is simply read again.

@@ -4,9 +4,10 @@ Records are the memory of the build; deleting doit's own database loses nothing.
 """
 
 import json
+import re
 from dataclasses import asdict, dataclass, field
 from functools import cache
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from rules.errors import WorkspaceError
@@ -14,6 +15,7 @@ from rules.keeping.digests import Digests
 from rules.keeping.files import write_bytes
 
 FORMAT = 1
+SHA256 = re.compile(r"[0-9a-f]{64}")
 VALIDATION = "validation"
 SCHEMA = Path(__file__).resolve().parents[2] / "schemas" / "record.schema.json"
 
@@ -72,8 +74,11 @@ class Records:
             raw = json.loads(path.read_bytes())
             if raw.pop("format") != FORMAT:
                 return None
-            outputs = tuple(Output(**output) for output in raw.pop("outputs"))
-            return Record(outputs=outputs, **raw)
+            outputs = tuple(_output(output) for output in raw.pop("outputs"))
+            record = Record(outputs=outputs, **raw)
+            if not (isinstance(record.content, dict) and isinstance(record.facts, dict)):
+                return None
+            return record
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return None
 
@@ -110,6 +115,21 @@ def _validator(kind: str) -> Any:
 
     definitions = json.loads(SCHEMA.read_text("utf-8"))["$defs"]
     return Draft202012Validator({"$ref": f"#/$defs/{kind}", "$defs": definitions})
+
+
+def _output(raw: dict[str, Any]) -> Output:
+    """An output as a record holds it; raises ValueError for what could lead out of the workspace."""
+    output = Output(**raw)
+    parts = PurePosixPath(output.path)
+    if (
+        not SHA256.fullmatch(output.sha256)
+        or type(output.size) is not int
+        or not isinstance(output.name, str)
+    ):
+        raise ValueError(f"not an output: {raw}")
+    if parts.is_absolute() or ".." in parts.parts:
+        raise ValueError(f"outside of the workspace: {output.path}")
+    return output
 
 
 def _text(value: dict[str, Any]) -> bytes:

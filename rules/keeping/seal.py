@@ -26,9 +26,9 @@ class Seal:
                 return None
             stamps = zip(*[iter(kept["stamps"])] * len(Stamp._fields), strict=True)
             intact = all(Stamp.of(path) == stamp for path, stamp in zip(kept["paths"], stamps, strict=True))
+            return int(kept["steps"]) if intact and kept["paths"] else None
         except (OSError, ValueError, KeyError, TypeError):
             return None
-        return int(kept["steps"]) if intact else None
 
     def write(self, identity: str, steps: int, looked_at: Mapping[str, Stamp]) -> None:
         """Seal what was looked at."""

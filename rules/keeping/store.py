@@ -9,6 +9,7 @@ import errno
 import fcntl
 import json
 import os
+import re
 import secrets
 import shutil
 from pathlib import Path
@@ -19,6 +20,7 @@ from rules.keeping import blocks
 from rules.keeping.digests import CHUNK, Digests, sha256_of
 from rules.keeping.files import put_in_place, temporary_beside, write_bytes
 
+SHA256 = re.compile(r"[0-9a-f]{64}")
 FICLONE = 0x40049409  # linux/fs.h: share the extents of another file
 
 
@@ -67,6 +69,8 @@ class Store:
 
     def holds(self, sha256: str) -> bool:
         """Whether the bytes are here and still what their name says; a damaged blob is removed."""
+        if not SHA256.fullmatch(sha256):
+            return False
         blob = self.path_of(sha256)
         try:
             if self.digests.of(blob).sha256 == sha256:
@@ -98,14 +102,16 @@ class Store:
 
     def note_result(self, key: str, result: dict[str, Any]) -> None:
         """Remember what a build key gave."""
-        write_bytes(self._result_path(key), json.dumps(result, sort_keys=True, indent=1).encode())
+        kept = {**result, "key": key}
+        write_bytes(self._result_path(key), json.dumps(kept, sort_keys=True, indent=1).encode())
 
     def result(self, key: str) -> dict[str, Any] | None:
         """What a build key once gave, if every byte of it is still here."""
         try:
             result: dict[str, Any] = json.loads(self._result_path(key).read_bytes())
-            outputs = result["outputs"]
-            complete = all(self.holds(output["sha256"]) for output in outputs)
+            if result["key"] != key or not isinstance(result["facts"], dict):
+                return None  # copied from another key, or edited: it proves nothing
+            complete = all(self.holds(output["sha256"]) for output in result["outputs"])
         except (OSError, ValueError, KeyError, TypeError):
             return None
         return result if complete else None
