@@ -248,7 +248,7 @@ class Graph:
         file = starpilot.artifact_name(model.id)
 
         def make(scratch: Path, content: Content) -> Made:
-            return split.split(self.workspace.path(f"compiled/{file}"), file, scratch)
+            return split.split(self.workspace.path(f"compiled/{file}"), scratch)
 
         return Step(
             task=f"parts:{model.id}",

@@ -3,14 +3,19 @@
 import json
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from contract import DODO, PATH, ROOT, Project, generated, model
+from contract import DODO, PATH, ROOT, Project, copied_rules, generated, model
 
+from rules import parts
+from rules.keeping.digests import Digests, Stamp
 from rules.sources.generated import generate
 
 NAME = "Läufwerk T5 📡 模型"
@@ -40,14 +45,14 @@ os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
 """
 
 
-def without_links(project: Project, *words: str) -> subprocess.CompletedProcess[str]:
+def without_links(project: Project, *words: str, package: Path = ROOT) -> subprocess.CompletedProcess[str]:
     """doit where no file can have a second name; skips the test where the system cannot be told so."""
     if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
         pytest.skip("the filter of system calls is written for x86-64 Linux")
     done = subprocess.run(
         [sys.executable, "-c", WITHOUT_LINKS, "-m", "doit", *words],
         cwd=project.folder,
-        env={"PATH": PATH, "HOME": str(project.folder), "PYTHONPATH": str(ROOT)},
+        env={"PATH": PATH, "HOME": str(project.folder), "PYTHONPATH": str(package)},
         capture_output=True,
         text=True,
         check=False,
@@ -198,6 +203,21 @@ def test_a_drive_without_links(tmp_path: Path) -> None:
     assert "every byte is as recorded" in without_links(project, "fsck", "--workspace", str(drive)).stdout
 
 
+def test_parts_on_a_drive_without_links(tmp_path: Path) -> None:
+    """With the limit of a repository lowered, so that a small artifact is over it."""
+    copied_rules(tmp_path / "copy")
+    module = tmp_path / "copy/rules/parts.py"
+    text = re.sub(r"^LIMIT = \S+", "LIMIT = 500_000", module.read_text(), flags=re.M)
+    module.write_text(re.sub(r"^PART_SIZE = [^#\n]+", "PART_SIZE = 400_000  ", text, flags=re.M))
+    project = Project(tmp_path / "project", model("elm", generated("vision-mixer+gru")))
+    without_links(project, "parts:elm", "--workspace", "../drive", package=tmp_path / "copy")
+    whole = tmp_path / "drive/compiled/elm_driving_tinygrad.pkl"
+    pieces = sorted(whole.parent.glob("*.p[0-9][0-9]"))
+    assert len(pieces) == -(-whole.stat().st_size // 400_000)
+    assert parts.digest(pieces) == parts.digest([whole])
+    assert parts.read_checksum(whole.with_name(f"{whole.name}.sha256"))[1] == whole.name
+
+
 def test_a_drive_that_was_plugged_in_again(project: Project) -> None:
     """Other inode numbers, and times of whole 2 s."""
     drive, copy = project.folder.parent / "drive", project.folder.parent / "copy"
@@ -212,6 +232,66 @@ def test_a_drive_that_was_plugged_in_again(project: Project) -> None:
     (copy / "compiled/mlp_tinygrad.pkl").write_bytes(damaged)
     os.utime(copy / "compiled/mlp_tinygrad.pkl", ns=(times.st_atime_ns, times.st_mtime_ns))
     assert project.made("--workspace", str(copy)) == ["pkl:mlp"]
+
+
+@pytest.fixture
+def coarse(tmp_path: Path) -> Iterator[Path]:
+    """A mounted disk whose times are whole seconds: ext2 with small inodes (mke2fs(8), -I)."""
+    image, folder = tmp_path / "image", tmp_path / NAME
+    image.write_bytes(b"")
+    os.truncate(image, 64 << 20)
+    folder.mkdir()
+    maker = shutil.which("mkfs.ext2", path=f"{PATH}:/usr/sbin:/sbin")
+    commands = [[maker, "-q", "-I", "128", image], ["mount", "-o", "loop", image, folder]]
+    if maker is None or any(
+        subprocess.run(one, capture_output=True, check=False).returncode for one in commands
+    ):
+        pytest.skip("this machine makes and mounts no disk image (that needs root and mkfs.ext2)")
+    yield folder
+    subprocess.run(["umount", folder], check=True)
+
+
+def test_bytes_changed_within_a_step_of_the_clock_are_seen(coarse: Path) -> None:
+    """Hashed, then written again with the same size: no stat tells, so the digest must not be kept."""
+    path, log = coarse / "file", coarse / "digests.log"
+    for _ in range(20):
+        log.unlink(missing_ok=True)
+        path.write_bytes(b"one")
+        time.sleep(0.1)
+        hashed = Digests(log)
+        before = hashed.of(path)
+        hashed.flush()
+        stamp = Stamp.of(path)
+        path.write_bytes(b"two")
+        if Stamp.of(path) == stamp:
+            assert Digests(log).of(path) != before
+            return
+    pytest.skip("no two writes fell into one second")
+
+
+def test_a_file_with_the_number_and_times_of_another_is_read(coarse: Path) -> None:
+    """As after a FAT drive was plugged in again, which numbers its files in the order of their use."""
+    one, other, log = coarse / "one", coarse / "other", coarse / "digests.log"
+    for _ in range(20):
+        for path in (one, other, log):
+            path.unlink(missing_ok=True)
+        one.write_bytes(b"one")
+        hashed = Digests(log)
+        before = hashed.of(one)
+        hashed.remember(one, before.sha256)
+        stamp = Stamp.of(one)
+        one.unlink()
+        other.write_bytes(b"two")
+        if Stamp.of(other) == stamp:
+            assert hashed.of(other) != before
+            return
+    pytest.skip("no second file got the number of the first")
+
+
+def test_a_whole_build_on_coarse_times(project: Project, coarse: Path) -> None:
+    assert project.made("--workspace", str(coarse)) == CHAIN
+    assert project.made("--workspace", str(coarse)) == []
+    assert (coarse / ".store/seal.json").is_file()
 
 
 def test_another_file_system(project: Project) -> None:

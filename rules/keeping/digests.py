@@ -5,6 +5,9 @@ A digest is trusted while size, mtime, ctime and inode stay as they were. mtime 
 change again unseen, so such a digest is not kept past the process until the file has aged (git's "racily
 clean").
 
+File systems that tell times in steps (FAT 2 s, exFAT 10 ms) also number files anew at every mount, and have
+no links: there a digest belongs to a path, since a file can get the number, size and times of another.
+
 The digests live in an append-only log, a line per file: a crash loses nothing that was finished.
 """
 
@@ -20,6 +23,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 GRANULARITY_NS = 20_000_000
+STEP_NS = 10_000_000  # exFAT's; a time in steps of no less comes from such a file system
+COARSE_NS = 2_000_000_000  # FAT's step, and the longest there is
 CHUNK = 1 << 20
 
 
@@ -36,6 +41,18 @@ class Stamp(NamedTuple):
         """Stamp of a file, or of a folder's own entry list. Raises OSError."""
         found = os.stat(path)  # noqa: PTH116  (a third of Path.stat's time, thousands of times a run)
         return cls(found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+
+    @property
+    def granularity(self) -> int:
+        """For how many ns after its times a file could change without a new stamp."""
+        return COARSE_NS if self.ctime % 1_000_000_000 == 0 else GRANULARITY_NS
+
+    def name(self, path: Path | str) -> int | str:
+        """Under what a digest is remembered: all links of a file share one, where there are links."""
+        return str(path) if self.ctime % STEP_NS == 0 else self.inode
+
+
+Table = dict[int | str, tuple[Stamp, str]]  # by inode, or by path
 
 
 class Digest(NamedTuple):
@@ -61,7 +78,7 @@ class Digests:
         self._log = log
         self._lock = threading.Lock()
         self._pending: dict[str, tuple[Stamp, str]] = {}
-        self._known: dict[int, tuple[Stamp, str]] | None = None
+        self._known: Table | None = None
         self.looked_at: dict[str, Stamp] = {}
 
     def look(self, path: Path | str) -> Stamp:
@@ -76,7 +93,7 @@ class Digests:
         """
         while True:
             stamp = self.look(path)
-            known = self._table().get(stamp.inode)
+            known = self._table().get(stamp.name(path))
             if known and known[0] == stamp:
                 return Digest(known[1], stamp.size)
             if not Path(path).is_file():  # opening a pipe would wait for a writer
@@ -89,7 +106,7 @@ class Digests:
     def knows(self, path: Path | str) -> bool:
         """Whether `of` would answer without reading the file. Raises OSError."""
         stamp = Stamp.of(path)
-        known = self._table().get(stamp.inode)
+        known = self._table().get(stamp.name(path))
         return known is not None and known[0] == stamp
 
     def of_all(self, paths: Iterable[Path | str]) -> None:
@@ -113,14 +130,14 @@ class Digests:
     def read_again(self, path: Path | str) -> Digest:
         """Digest by reading the bytes, whatever is remembered (`--verify`)."""
         stamp = Stamp.of(path)
-        self._table().pop(stamp.inode, None)
+        self._table().pop(stamp.name(path), None)
         return self.of(path)
 
     def remember(self, path: Path | str, sha256: str, stamp: Stamp | None = None) -> None:
         """Note the digest of bytes that were hashed while they were written, or just now."""
         stamp = stamp or Stamp.of(path)
         with self._lock:
-            self._table()[stamp.inode] = (stamp, sha256)
+            self._table()[stamp.name(path)] = (stamp, sha256)
             self._pending[str(path)] = (stamp, sha256)
         self.flush()
 
@@ -135,46 +152,52 @@ class Digests:
         """Write down every digest whose file has aged; with `wait`, let the young ones age first."""
         with self._lock:
             if wait and self._pending:
-                time.sleep(GRANULARITY_NS / 1e9)
+                time.sleep(max(stamp.granularity for stamp, _ in self._pending.values()) / 1e9)
             now = time.time_ns()
             ripe = {
                 path: (stamp, sha256)
                 for path, (stamp, sha256) in self._pending.items()
-                if not 0 <= now - max(stamp.ctime, stamp.mtime) < GRANULARITY_NS
+                if not 0 <= now - max(stamp.ctime, stamp.mtime) < stamp.granularity
             }
             for path in ripe:
                 del self._pending[path]
             lines = [
-                json.dumps([*stamp, sha256]) for path, (stamp, sha256) in ripe.items() if _still(path, stamp)
+                _line(stamp.name(path), stamp, sha256)
+                for path, (stamp, sha256) in ripe.items()
+                if _still(path, stamp)
             ]
             if lines:
                 self._log.parent.mkdir(parents=True, exist_ok=True)
                 with self._log.open("a") as log:
-                    log.write("".join(line + "\n" for line in lines))
+                    log.write("".join(lines))
 
-    def _table(self) -> dict[int, tuple[Stamp, str]]:
+    def _table(self) -> Table:
         if self._known is None:
             self._known = self._read()
         return self._known
 
-    def _read(self) -> dict[int, tuple[Stamp, str]]:
-        table: dict[int, tuple[Stamp, str]] = {}
+    def _read(self) -> Table:
+        table: Table = {}
         lines = 0
         with contextlib.suppress(FileNotFoundError), self._log.open(errors="replace") as log:
             for line in log:
                 lines += 1
                 # A line cut short by a crash holds nothing: the file is simply read again.
                 with contextlib.suppress(ValueError, TypeError):
-                    *stamp, sha256 = json.loads(line)
-                    table[stamp[0]] = (Stamp(*stamp), sha256)
+                    inode, size, mtime, ctime, sha256, *path = json.loads(line)
+                    table[path[0] if path else inode] = (Stamp(inode, size, mtime, ctime), sha256)
         if lines > 1000 and lines > 2 * len(table):
             self._compact(table)
         return table
 
-    def _compact(self, table: dict[int, tuple[Stamp, str]]) -> None:
+    def _compact(self, table: Table) -> None:
         fresh = self._log.with_name(self._log.name + ".new")
-        fresh.write_text("".join(json.dumps([*stamp, sha]) + "\n" for stamp, sha in table.values()))
+        fresh.write_text("".join(_line(name, stamp, sha) for name, (stamp, sha) in table.items()))
         fresh.replace(self._log)
+
+
+def _line(name: int | str, stamp: Stamp, sha256: str) -> str:
+    return json.dumps([*stamp, sha256, *([name] if isinstance(name, str) else [])]) + "\n"
 
 
 def _still(path: str, stamp: Stamp) -> bool:
