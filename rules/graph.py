@@ -122,9 +122,22 @@ class Graph:
                 self._add(made, self._parts(model, made[f"pkl:{model.id}"]))
         if self.catalog.monitoring is not None:
             self._add(made, *self._unit(self._monitoring()))
+        self._check_targets(made)
         for release in self.catalog.releases.values():
             self._add(made, *self._release(release, made))
         return made
+
+    def _check_targets(self, made: Mapping[str, Step]) -> None:
+        """No two steps make one file, on any file system. Raises CatalogError."""
+        owners: dict[str, str] = {}
+        for step in made.values():
+            for target in step.targets:
+                other = owners.setdefault(target.casefold(), step.task)
+                if other != step.task:
+                    raise CatalogError(
+                        f"{self.catalog.path.name}: {other} and {step.task} both make {target}",
+                        fix="give one of the two models another id",
+                    )
 
     @property
     def default(self) -> list[str]:

@@ -18,7 +18,7 @@ from rules.catalog import Catalog, load
 from rules.decide import Judge
 from rules.errors import YardError
 from rules.graph import Graph
-from rules.keeping.digests import sha256_of
+from rules.keeping.digests import Stamp, sha256_of
 from rules.keys import key_of
 from rules.step import Step
 from rules.workspace import Workspace
@@ -52,7 +52,9 @@ class Yard:
         self.workspace = Workspace(Path(given or path.parent / DEFAULT_WORKSPACE).resolve())
         self.force = False
         self.made = 0  # steps that this process has carried out
+        self._code: dict[str, Stamp] = {}
         try:
+            self._catalog_digest = sha256_of(path) if path.exists() else ""
             known = catalog if isinstance(catalog, Catalog) else None
             self.catalog = known or load(path, cache=self.workspace.hidden / "catalog.json")
             self.graph = Graph(self.catalog, self.workspace)
@@ -125,8 +127,17 @@ class Yard:
         """How many steps the default tasks need, if all of them are fresh by the last run's seal."""
         return self.workspace.seal.holds(self._identity())
 
+    def begin(self) -> None:
+        """A run begins: what is sealed at its end is the code as it is now, not as it may be by then."""
+        self.workspace.seal.break_()
+        self._code = {str(path): Stamp.of(path) for path in sorted(Path(__file__).parent.rglob("*.py"))}
+
     def seal(self) -> None:
-        """Look at everything the default tasks need once more; if it is all fresh, seal it."""
+        """Look at everything the default tasks need once more; if it is all fresh, seal it.
+
+        The catalog and the code that decided are those of the run's begin. Were they edited since, the next
+        run finds their stamps or digest changed, and decides for itself.
+        """
         digests = self.workspace.digests
         digests.flush(wait=True)
         digests.looked_at.clear()
@@ -134,9 +145,8 @@ class Yard:
         self._drop_settled_failures(judge)
         needed = self.graph.needed(self.graph.default)
         if all(judge.decide(step).fresh for step in needed):
-            for path in sorted(Path(__file__).parent.rglob("*.py")):
-                digests.look(path)
-            self.workspace.seal.write(self._identity(), len(needed), digests.looked_at)
+            looked_at = {**digests.looked_at, **self._code}
+            self.workspace.seal.write(self._identity(), len(needed), looked_at)
 
     def _drop_settled_failures(self, judge: Judge) -> None:
         """Failure records of steps that are fresh again without a build, because their cause was undone."""
@@ -150,7 +160,8 @@ class Yard:
         """Everything but files that a decision depends on."""
         return key_of(
             {
-                "catalog": sha256_of(self.catalog.path),
+                "catalog": self._catalog_digest,
+                "packages": toolchain.installed_versions(),
                 "workspace": str(self.workspace.root),
                 "python": sys.version,
                 "cpu": toolchain.cpu_features(),

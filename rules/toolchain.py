@@ -166,6 +166,11 @@ class Toolchains:
         self._known.clear()
 
 
+def installed_versions() -> Content:
+    """The versions that this environment shows of what compiles."""
+    return {"tinygrad": _installed_version(), "numpy": _numpy_version()}
+
+
 @functools.cache
 def _numpy_version() -> str:
     return importlib.metadata.version("numpy")

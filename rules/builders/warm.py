@@ -4,8 +4,8 @@ A resident worker serves jobs that agree in every key field and in architecture,
 is byte-identical to a cold compile (tested for every model type), so records need not tell the two apart.
 """
 
+import contextlib
 import json
-import os
 import shutil
 import socket
 import subprocess
@@ -16,7 +16,6 @@ from typing import Any
 
 from rules.builders import local
 from rules.builders.job import Job
-from rules.errors import ArtifactError
 
 MOST = 4  # each holds some hundred MB; the one that was idle longest makes room
 
@@ -123,14 +122,15 @@ class Warm:
         return facts
 
     def _outcome(self, resident: Resident, job: Job) -> dict[str, Any]:
-        try:
+        """What the resident made of the job; a job whose resident died is compiled by a process of its own."""
+        result = None
+        with contextlib.suppress(OSError):
             result = resident.ask(job)
-        except OSError as error:
-            raise ArtifactError(
-                f"{job.label}: its resident worker is gone ({os.strerror(error.errno or 0)})",
-                fix="run doit again",
-            ) from error
-        return local.facts(job, result, "failed")
+        if result is not None and (result.exists() or resident.process.poll() is None):
+            return local.facts(job, result, "failed")
+        with self._lock:
+            self._residents = {kind: one for kind, one in self._residents.items() if one is not resident}
+        return local.run(job)
 
     def close(self) -> None:
         """End every resident worker."""

@@ -78,8 +78,13 @@ class Run(AnyOrder, DoitRun):  # type: ignore[misc]
             return None
         with contextlib.chdir("."):  # a relative --file is looked up once more, by doit
             self.loader.setup(params)
-        yard = self.loader.load_doit_config().get("yard")
-        return yard.glance() if yard else None
+        config = self.loader.load_doit_config()
+        yard = config.get("yard")
+        # A dodo.py with tasks of its own among the defaults is doit's to decide.
+        if yard is None or config.get("default_tasks") != yard.graph.default:
+            return None
+        found: int | None = yard.glance()
+        return found
 
     def _execute(self, yard: "Yard | None", wait: bool, cold: bool, verify: bool, **options: Any) -> int:
         if yard is None:
@@ -89,7 +94,7 @@ class Run(AnyOrder, DoitRun):  # type: ignore[misc]
         yard.force = options["always"]
         yard.graph.cold = cold
         with holding(yard.workspace.lock, "doit " + " ".join(self.sel_tasks or []), wait=wait):
-            yard.workspace.seal.break_()
+            yard.begin()
             yard.workspace.store.sweep()
             if verify:
                 self._verify(yard)
