@@ -122,7 +122,7 @@ class Warm:
         return facts
 
     def _outcome(self, resident: Resident, job: Job) -> dict[str, Any]:
-        """What the resident made of the job; a job whose resident died is compiled by a process of its own."""
+        """What the resident made of the job; if it died, a process of its own compiles the job."""
         result = None
         with contextlib.suppress(OSError):
             result = resident.ask(job)
