@@ -23,6 +23,7 @@ from rules.decide import is_litter
 from rules.errors import ArtifactError, SourceError, YardError
 from rules.graph import MONITORING, MONITORING_FOLDER, Graph
 from rules.keeping.digests import Digest, sha256_of
+from rules.keys import Content
 from rules.sources import kind_of
 from rules.step import Made
 from rules.steps import release as releasing
@@ -148,7 +149,9 @@ def origins_of(graph: Graph) -> dict[str, Origin]:
     return found
 
 
-def _copied(graph: Graph, origin: Origin, copies: Mapping[str, tuple[Path, str]], scratch: Path) -> Made:
+def _copied(
+    graph: Graph, origin: Origin, copies: Mapping[str, tuple[Path, str]], scratch: Path, _: Content
+) -> Made:
     """The action of a source's step with its files at hand: copied, and checked as fetched ones are."""
     files = {}
     for role, (path, expected) in sorted(copies.items()):
