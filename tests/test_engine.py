@@ -53,7 +53,7 @@ class Chain:
             doc="",
             files={"source.txt": self.source},
             settings=dict,
-            make=lambda scratch: self._made("copy:a", scratch, {"copy": self.source.read_bytes()}),
+            make=lambda scratch, _: self._made("copy:a", scratch, {"copy": self.source.read_bytes()}),
             place=lambda name: f"copies/{name}",
             model="a",
         )
@@ -62,7 +62,7 @@ class Chain:
             record="a_twice",
             doc="",
             settings=lambda: dict(self.settings),
-            make=lambda scratch: self._made(
+            make=lambda scratch, _: self._made(
                 "twice:a", scratch, {"twice": self.read("copies/copy").upper() * 2}
             ),
             place=lambda name: f"twice/{name}",
@@ -74,7 +74,7 @@ class Chain:
             record="all_folder",
             doc="",
             settings=lambda: {"names": dict(self.names)},
-            make=lambda scratch: self._made(
+            make=lambda scratch, _: self._made(
                 "folder:all", scratch, dict.fromkeys(self.names, self.read("twice/twice"))
             ),
             place=lambda name: f"ready/{name}",

@@ -64,7 +64,7 @@ def digest(content: bytes) -> str:
 def made(workspace: Workspace, task: str, content: bytes, *, days_ago: float | None = None) -> Record:
     """A step built for real, now or some days ago."""
 
-    def make(scratch: Path) -> Made:
+    def make(scratch: Path, _: object) -> Made:
         (scratch / "artifact").write_bytes(content)
         return Made({"artifact": scratch / "artifact"})
 

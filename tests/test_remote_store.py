@@ -57,7 +57,7 @@ class Machine:
             self.workspace.remote = Remote(self.remote, self.workspace.store)
 
     def step(self, task: str, files: dict[str, bytes]) -> Step:
-        def make(scratch: Path) -> Made:
+        def make(scratch: Path, _: object) -> Made:
             self.made += 1
             for name, content in files.items():
                 (scratch / name).write_bytes(content)
