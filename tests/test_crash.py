@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from crash import Harness, edit_rules, small_parts
 
-KILLS, LONGEST_S = 6, 8.0
+KILLS, LONGEST_S = 5, 7.0
 
 
 @pytest.mark.parametrize("power_cut", [False, True], ids=["sigkill", "power cut"])

@@ -231,8 +231,11 @@ def test_an_artifact_of_ours_needs_no_other_tinygrad(tmp_path: Path) -> None:
     assert (report.verdict, report.layout, report.model_type) == ("ok", "generic", "generic")
     assert report.tinygrad == ()
     (one,) = report.jits
-    seen = {"devices": list(one.devices), "arguments": list(one.arguments), "kernels": one.kernels}
-    assert captures == {one.label: seen}
+    (recorded_jit,) = captures.values()
+    assert list(captures) == [one.label]
+    assert list(one.devices) == recorded_jit["devices"]
+    assert list(one.arguments) == list(recorded_jit["inputs"])
+    assert one.kernels == recorded_jit["kernels"]
     declared = report.shapes["model"]
     assert {i.name: list(i.shape or ()) for i in one.inputs} == declared
     assert report.weights_bytes > 0

@@ -260,8 +260,8 @@ def test_a_damaged_blob_is_refused_and_removed(tmp_path: Path, store: Store, dam
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"outputs": 1}', '{"outputs": [{}]}', "{}"])
 def test_a_result_that_cannot_be_read_is_none(store: Store, text: str) -> None:
-    store.note_result("key", {"outputs": []})
-    assert store.result("key") == {"outputs": []}
+    store.note_result("key", {"outputs": [], "facts": {}})
+    assert store.result("key") == {"outputs": [], "facts": {}, "key": "key"}
     (path,) = (store.root / "ac").iterdir()
     path.write_text(text)
     assert store.result("key") is None

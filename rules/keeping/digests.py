@@ -97,7 +97,8 @@ class Digests:
             if known and known[0] == stamp:
                 return Digest(known[1], stamp.size)
             if not Path(path).is_file():  # opening a pipe would wait for a writer
-                raise OSError(errno.EINVAL, "not a regular file", str(path))
+                code = errno.EISDIR if Path(path).is_dir() else errno.EINVAL
+                raise OSError(code, os.strerror(code), str(path))
             sha256 = sha256_of(path)
             if Stamp.of(path) == stamp:
                 self.remember(path, sha256, stamp)
