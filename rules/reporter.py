@@ -107,7 +107,9 @@ class YardReporter:
 
 
 def _why(task: Task) -> str:
-    reason = task.meta["why"]() if task.meta else ""
+    action = task.actions[0]  # ours: a bound method of the yard, and the step
+    why = getattr(getattr(getattr(action, "py_callable", None), "__self__", None), "why", None)
+    reason = why(*action.args) if why else ""
     return f"  {reason:.{REASON_WIDTH}}" if reason else ""
 
 

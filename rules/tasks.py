@@ -5,7 +5,6 @@ import json
 import os
 import sys
 from collections.abc import Iterable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -119,7 +118,6 @@ class Yard:
             "task_dep": [one.task for one in step.after],
             "targets": [str(self.workspace.path(target)) for target in step.targets],
             "io": {"capture": False},
-            "meta": {"why": partial(self.why, step)},
         }
         return task | ({"name": name} if name else {})
 

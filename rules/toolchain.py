@@ -95,9 +95,6 @@ def snapshot(root: Path, expected: str, folder: Path, digests: Digests) -> Path:
     final = folder / expected[:16] / "tinygrad"
     if final.is_dir() and tree_digest(final, digests) == expected:
         return final
-    import compileall  # an idle run makes no snapshot
-    from py_compile import PycInvalidationMode
-
     made = folder / f".tmp-{os.getpid()}-{secrets.token_hex(4)}" / "tinygrad"
     for path in tree_files(root, digests):
         (made / path).parent.mkdir(parents=True, exist_ok=True)
@@ -105,7 +102,8 @@ def snapshot(root: Path, expected: str, folder: Path, digests: Digests) -> Path:
     if tree_digest(made, digests) != expected:
         shutil.rmtree(made.parent)
         raise SourceError(f"{root}: it changed while a compile was about to use it", fix="run doit again")
-    compileall.compile_dir(made, quiet=2, invalidation_mode=PycInvalidationMode.UNCHECKED_HASH)
+    compiling = ["-m", "compileall", "-q", "-j", "0", "--invalidation-mode", "unchecked-hash", str(made)]
+    subprocess.run([sys.executable, *compiling], check=False, capture_output=True)
     shutil.rmtree(final.parent, ignore_errors=True)
     made.parent.rename(final.parent)
     return final

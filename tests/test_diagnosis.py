@@ -367,6 +367,15 @@ def graph(tmp_path):
     return Graph(load(tmp_path / "models.toml", machine="x86_64"), Workspace(tmp_path / "artifacts"))
 
 
+FAILURE = {
+    "step": "pkl:pop2",
+    "cause": "the disk went away\n…",
+    "log": "logs/pop2.log",
+    "log_tail": [],
+    "next": "doit pkl:pop2",
+}
+
+
 def keep(graph, model, **values):
     path = f"compiled/{model}_driving_tinygrad.pkl"
     record = Record(
@@ -379,14 +388,26 @@ def keep(graph, model, **values):
         made="built",
         built_at="2026-05-01T10:00:00+00:00",
         seconds=1.5,
-        facts={"captures": {"run_policy": {"devices": ["NPY", "QCOM"]}}},
+        facts={
+            "captures": {"run_policy": {"devices": ["NPY", "QCOM"]}},
+            "gates": [
+                {"gate": "finite", "subject": "run_policy", "value": True, "limit": True, "passed": True}
+            ],
+            "verified_on": dict.fromkeys(("device", "machine", "renderer", "arch"), "QCOM"),
+            "skipped": [],
+            "reference": None,
+            "replay": [],
+            "other": [],
+            "seconds": 1.5,
+            "peak_bytes": 1,
+        },
     )
     graph.workspace.records.write(f"{model}_validation", record)
 
 
 def test_a_published_name_is_followed_to_its_record(graph, capsys):
     keep(graph, "pop2", DEV="CPU:X86", FLOAT16="1")
-    graph.workspace.records.write_failure("pop2_failure", {"cause": "the disk went away\n…"})
+    graph.workspace.records.write_failure("pop2_failure", FAILURE)
     text = "loading /data/models/pop23_driving_tinygrad.pkl\nEOFError: Ran out of input\n"
     assert report(text, graph) == 0
     out = capsys.readouterr().out
