@@ -165,6 +165,14 @@ class Catalog:
     store: Table = field(default_factory=dict)  # as it stands in the file; see rules.keeping.remote.settings
     limits: Limits = field(default_factory=Limits)
 
+    @property
+    def default_tasks(self) -> list[str]:
+        """What a plain `doit` makes: every release, driver monitoring, and models that no release holds."""
+        released = {model.id for release in self.releases.values() for model in self.members(release)}
+        others = [f"pkl:{one}" for one in self.models if one not in released]
+        monitoring = ["monitoring"] if self.monitoring else []
+        return [*(f"release:{name}" for name in self.releases), *monitoring, *others]
+
     def members(self, release: Release) -> tuple[Model, ...]:
         """The models of a release: its origin's first, then those new in it, in file order."""
         inherited = self.members(self.releases[release.origin]) if release.origin else ()

@@ -139,14 +139,6 @@ class Graph:
                         fix="give one of the two models another id",
                     )
 
-    @property
-    def default(self) -> list[str]:
-        """What a plain `doit` makes: every release, driver monitoring, and models that no release holds."""
-        released = {m.id for r in self.catalog.releases.values() for m in self.catalog.members(r)}
-        others = [f"pkl:{one}" for one in self.catalog.models if one not in released]
-        monitoring = [MONITORING] if self.catalog.monitoring else []
-        return [*(f"release:{name}" for name in self.catalog.releases), *monitoring, *others]
-
     def _add(self, made: dict[str, Step], *steps: Step) -> None:
         made.update({step.task: step for step in steps})
 

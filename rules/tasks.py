@@ -5,22 +5,24 @@ import json
 import os
 import sys
 from collections.abc import Iterable, Iterator
+from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from doit.dependency import FileChangedChecker
 from doit.exceptions import InvalidDodoFile, TaskFailed
 
-from rules import toolchain
-from rules.build import build
+from rules import host
 from rules.catalog import Catalog, load
-from rules.decide import Judge
 from rules.errors import YardError
-from rules.graph import Graph
 from rules.keeping.digests import Stamp, sha256_of
 from rules.keys import key_of
-from rules.step import Step
 from rules.workspace import Workspace
+
+if TYPE_CHECKING:
+    from rules.decide import Judge
+    from rules.graph import Graph
+    from rules.step import Step
 
 WORKSPACE_VARIABLE = "MODELS_WORKSPACE"
 DEFAULT_WORKSPACE = "artifacts"
@@ -56,10 +58,16 @@ class Yard:
             self._catalog_digest = sha256_of(path) if path.exists() else ""
             known = catalog if isinstance(catalog, Catalog) else None
             self.catalog = known or load(path, cache=self.workspace.hidden / "catalog.json")
-            self.graph = Graph(self.catalog, self.workspace)
             self._connect()
         except YardError as error:
             raise InvalidDodoFile(str(error)) from None
+
+    @cached_property
+    def graph(self) -> "Graph":
+        """All steps; an idle run never asks for them, nor imports what makes them."""
+        from rules.graph import Graph
+
+        return Graph(self.catalog, self.workspace)
 
     def _connect(self) -> None:
         """Use the remote store, if there is one. Raises CatalogError."""
@@ -74,7 +82,7 @@ class Yard:
     def config(self) -> dict[str, Any]:
         """DOIT_CONFIG: how doit is to run these tasks."""
         return {
-            "default_tasks": self.graph.default,
+            "default_tasks": self.catalog.default_tasks,
             "backend": "records",
             "check_file_uptodate": Recorded,
             "par_type": "thread",
@@ -93,7 +101,7 @@ class Yard:
             yield self._task(step)
         yield from self._groups(steps.values())
 
-    def _groups(self, steps: Iterable[Step]) -> Iterator[dict[str, Any]]:
+    def _groups(self, steps: Iterable["Step"]) -> Iterator[dict[str, Any]]:
         """A task for each kind of step, fresh when all of that kind are; doit's own are never up to date."""
         kinds: dict[str, list[Step]] = {}
         for step in steps:
@@ -108,7 +116,7 @@ class Yard:
                 "task_dep": [step.task for step in members],
             }
 
-    def _task(self, step: Step) -> dict[str, Any]:
+    def _task(self, step: "Step") -> dict[str, Any]:
         basename, _, name = step.task.partition(":")
         task = {
             "basename": basename,
@@ -141,12 +149,12 @@ class Yard:
         digests.looked_at.clear()
         judge = self.graph.new_judge()
         self._drop_settled_failures(judge)
-        needed = self.graph.needed(self.graph.default)
+        needed = self.graph.needed(self.catalog.default_tasks)
         if all(judge.decide(step).fresh for step in needed):
             looked_at = {**digests.looked_at, **self._code}
             self.workspace.seal.write(self._identity(), len(needed), looked_at)
 
-    def _drop_settled_failures(self, judge: Judge) -> None:
+    def _drop_settled_failures(self, judge: "Judge") -> None:
         """Failure records of steps that are fresh again without a build, because their cause was undone."""
         for path in sorted(self.workspace.records.folder.glob("*_failure.json")):
             with contextlib.suppress(OSError, ValueError, KeyError):
@@ -159,30 +167,32 @@ class Yard:
         return key_of(
             {
                 "catalog": self._catalog_digest,
-                "packages": toolchain.installed_versions(),
+                "packages": host.installed_versions(),
                 "workspace": str(self.workspace.root),
                 "python": sys.version,
-                "cpu": toolchain.cpu_features(),
+                "cpu": host.cpu_features(),
                 "rules": str(Path(__file__).parent),
                 "prefix": sys.prefix,
             }
         )
 
-    def is_fresh(self, step: Step) -> bool:
+    def is_fresh(self, step: "Step") -> bool:
         """doit's question, our answer."""
         return self.graph.judge.decide(step).fresh
 
-    def why(self, step: Step) -> str:
+    def why(self, step: "Step") -> str:
         """The first reason for building a step that has been built before; nothing for a new one."""
         decision = self.graph.judge.decide(step)
         return str(decision.reasons[0]) if decision.record and decision.reasons else ""
 
-    def are_fresh(self, steps: Iterable[Step]) -> bool:
+    def are_fresh(self, steps: Iterable["Step"]) -> bool:
         """doit's question about a group."""
         return all(map(self.is_fresh, steps))
 
-    def carry_out(self, step: Step) -> TaskFailed | None:
+    def carry_out(self, step: "Step") -> TaskFailed | None:
         """A task's action: build the step; a failure is a sentence, not a traceback."""
+        from rules.build import build
+
         try:
             build(step, self.graph.judge, self.workspace, force=self.force)
         except YardError as error:
@@ -190,7 +200,7 @@ class Yard:
         self.made += 1
         return None
 
-    def clean(self, step: Step, *, dryrun: bool = False) -> list[Path]:
+    def clean(self, step: "Step", *, dryrun: bool = False) -> list[Path]:
         """`doit clean`: remove the step's outputs, what vouches for others first; the store still knows them.
 
         Returns what was removed, or with `dryrun` would be.

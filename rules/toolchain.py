@@ -18,12 +18,12 @@ from pathlib import Path
 from rules.builders import local, package
 from rules.catalog import FlagSet, Toolchain
 from rules.errors import CatalogError, SourceError
+from rules.host import cpu_features, numpy_version, tinygrad_version
 from rules.keeping.digests import Digests
 from rules.keys import Content, key_of
 
 RULES = Path(__file__).parent
 RUN = (".py", ".so", ".pyd", ".pyc")
-CPUINFO = Path("/proc/cpuinfo")
 NVIDIA_DRIVER = Path("/proc/driver/nvidia/version")
 
 
@@ -44,7 +44,7 @@ def tinygrad_root(toolchain: Toolchain, base: Path) -> Path:
             f"toolchain {toolchain.name}: {toolchain.git} is not fetched by this version of modelyard",
             fix=f'git clone it, git checkout {toolchain.commit}, and write path = "FOLDER" instead',
         )
-    installed = _installed_version()
+    installed = tinygrad_version()
     if installed != toolchain.tinygrad:
         here = installed or "none"
         raise CatalogError(
@@ -58,14 +58,6 @@ def tinygrad_root(toolchain: Toolchain, base: Path) -> Path:
 def _installed_root() -> Path:
     # That of the version that was compared, whatever PYTHONPATH or the current folder puts before it.
     return Path(str(importlib.metadata.distribution("tinygrad").locate_file("tinygrad")))
-
-
-@functools.cache
-def _installed_version() -> str | None:
-    try:
-        return importlib.metadata.version("tinygrad")
-    except importlib.metadata.PackageNotFoundError:
-        return None
 
 
 def tree_files(root: Path, digests: Digests) -> list[str]:
@@ -127,7 +119,7 @@ class Toolchains:
             self._known[name] = {
                 "tinygrad": {"version": toolchain.tinygrad, "tree": tree},
                 "python": platform.python_version(),
-                "numpy": _numpy_version(),
+                "numpy": numpy_version(),
                 **machine(flags),
             }
         return self._known[name]
@@ -164,16 +156,6 @@ class Toolchains:
         self._known.clear()
 
 
-def installed_versions() -> Content:
-    """The versions that this environment shows of what compiles."""
-    return {"tinygrad": _installed_version(), "numpy": _numpy_version()}
-
-
-@functools.cache
-def _numpy_version() -> str:
-    return importlib.metadata.version("numpy")
-
-
 def machine(flags: FlagSet) -> Content:
     """Compiler and processor, as far as they decide the bytes that this flag set gives.
 
@@ -189,19 +171,6 @@ def machine(flags: FlagSet) -> Content:
     if flags.expected_device in ("CUDA", "NV") and NVIDIA_DRIVER.exists():
         content["driver"] = NVIDIA_DRIVER.read_text().splitlines()[0]
     return content
-
-
-@functools.cache
-def cpu_features() -> str:
-    """The processor's features, sorted, as the kernel lists them; its name where there is no such list."""
-    if not CPUINFO.exists():
-        return platform.processor()
-    with CPUINFO.open() as file:
-        for line in file:
-            name, _, value = line.partition(":")
-            if name.strip() in ("flags", "Features"):
-                return " ".join(sorted(value.split()))
-    return platform.processor()
 
 
 @functools.cache

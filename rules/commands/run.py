@@ -81,7 +81,7 @@ class Run(AnyOrder, DoitRun):  # type: ignore[misc]
         config = self.loader.load_doit_config()
         yard = config.get("yard")
         # A dodo.py with tasks of its own among the defaults is doit's to decide.
-        if yard is None or config.get("default_tasks") != yard.graph.default:
+        if yard is None or config.get("default_tasks") != yard.catalog.default_tasks:
             return None
         found: int | None = yard.glance()
         return found

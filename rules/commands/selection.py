@@ -18,7 +18,7 @@ def named(graph: Graph, names: Iterable[str]) -> list[Step]:
 
 def chain(graph: Graph, names: Iterable[str]) -> list[Step]:
     """`named` (the default tasks when nothing is named) and all that is upstream of them, upstream first."""
-    chosen = [step.task for step in named(graph, names)] or graph.default
+    chosen = [step.task for step in named(graph, names)] or graph.catalog.default_tasks
     return graph.needed(chosen)
 
 
