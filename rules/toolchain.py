@@ -94,7 +94,7 @@ def snapshot(root: Path, expected: str, folder: Path, digests: Digests) -> Path:
     if tree_digest(made, digests) != expected:
         shutil.rmtree(made.parent)
         raise SourceError(f"{root}: it changed while a compile was about to use it", fix="run doit again")
-    compiling = ["-m", "compileall", "-q", "-j", "0", "--invalidation-mode", "unchecked-hash", str(made)]
+    compiling = ["-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash", str(made)]
     subprocess.run([sys.executable, *compiling], check=False, capture_output=True)
     shutil.rmtree(final.parent, ignore_errors=True)
     made.parent.rename(final.parent)
