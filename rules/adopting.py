@@ -15,7 +15,7 @@ from itertools import groupby
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from rules import flags, onnxfile, pins, toolchain
+from rules import flags, pins, toolchain
 from rules.build import build
 from rules.catalog import Source, Toolchain
 from rules.clients import starpilot
@@ -24,6 +24,7 @@ from rules.errors import ArtifactError, SourceError, YardError
 from rules.graph import MONITORING, MONITORING_FOLDER, Graph
 from rules.keeping.digests import Digest, sha256_of
 from rules.keys import Content
+from rules.networks import onnxfile
 from rules.sources import kind_of
 from rules.step import Made
 from rules.steps import release as releasing

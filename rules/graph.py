@@ -7,7 +7,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from rules import architecture, layouts, parts, pins, toolchain
+from rules import layouts, pins, toolchain
 from rules.builders import local, package
 from rules.builders.job import Job
 from rules.builders.room import UNMEASURED, WEIGHT_COPIES, Lanes, Room
@@ -19,6 +19,8 @@ from rules.errors import ArtifactError, CatalogError, SourceError
 from rules.keeping.digests import Digest
 from rules.keeping.records import Output, Record
 from rules.keys import Content, key_of
+from rules.networks import architecture
+from rules.releasing import parts
 from rules.sources import kind_of
 from rules.step import Made, Step
 from rules.steps import compile as compiling
@@ -29,7 +31,7 @@ from rules.workspace import Workspace
 
 MONITORING = "monitoring"
 MONITORING_FOLDER = "driver-monitoring"
-RELEASE_CODE = ("clients/starpilot.py", "steps/release.py", "namespace.py", "parts.py")
+RELEASE_CODE = ("clients/starpilot.py", "steps/release.py", "releasing/namespace.py", "releasing/parts.py")
 
 
 @dataclass(frozen=True)
@@ -262,7 +264,7 @@ class Graph:
             settings=lambda: {
                 "limit": parts.LIMIT,
                 "part_size": parts.PART_SIZE,
-                "made_by": self.toolchains.code("parts.py", "steps/split.py"),
+                "made_by": self.toolchains.code("releasing/parts.py", "steps/split.py"),
             },
             make=make,
             place=lambda name: f"compiled/{file}{name}",

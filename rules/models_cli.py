@@ -11,7 +11,7 @@ from doit.cmdparse import CmdOption
 from doit.doit_cmd import DoitMain
 from doit.exceptions import InvalidDodoFile
 
-from rules import flags, parts
+from rules import flags
 from rules.catalog import Catalog
 from rules.commands import delivery, direct
 from rules.commands.arguments import HELP, Parser, UsageError, option
@@ -19,6 +19,7 @@ from rules.commands.command import CATALOG, INTERRUPTED
 from rules.commands.direct import Wish
 from rules.errors import CatalogError, YardError
 from rules.graph import MONITORING
+from rules.releasing import parts
 from rules.tasks import Yard
 
 STAGED = Path("uncompiledmodels")

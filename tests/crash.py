@@ -127,7 +127,7 @@ def small_parts(folder: Path) -> dict[str, str]:
     """A copy of the package in which tiny artifacts need parts, and whose runs note what they sync."""
     rules = copied_rules(folder)
     for old, new in zip(LIMITS, SMALL_LIMITS, strict=True):
-        edit_rules(rules, "parts.py", old, new)
+        edit_rules(rules, "releasing/parts.py", old, new)
     (folder / "sitecustomize.py").write_text(SYNC_NOTES)
     return rules
 

@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 from contract import PATH, ROOT, Project, generated, model
 
-from rules import parts, pins
+from rules import pins
 from rules.catalog import load
 from rules.keeping.digests import Digest
+from rules.releasing import parts
 from rules.sources.generated import generate
 
 PROGRAM = """

@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rules import mismatch
 from rules.catalog import load
 from rules.commands.diagnose import read, report
-from rules.diagnosis import diagnose
+from rules.diagnosing import mismatch
+from rules.diagnosing.diagnosis import diagnose
+from rules.diagnosing.symptoms import SYMPTOMS
 from rules.errors import ArtifactError, WorkspaceError
 from rules.graph import Graph
 from rules.keeping.records import Output, Record
-from rules.symptoms import SYMPTOMS
 from rules.workspace import Workspace
 
 REPOSITORY = Path(__file__).resolve().parent.parent

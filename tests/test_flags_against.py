@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rules import flags
+from rules.buildscripts.sconscript import against, read
 from rules.catalog import load
 from rules.commands.flags import chosen, compare, show
 from rules.errors import CatalogError, SourceError, YardError
-from rules.sconscript import against, read
 
 NAMES = frozenset(flags.known(["0.14.0"]))
 QCOM = {

@@ -16,7 +16,7 @@ from contract import Project, generated, model, with_tinygrad
 from jsonschema import Draft202012Validator
 from onnx import TensorProto, helper, numpy_helper
 
-from rules import catalog, reference
+from rules import catalog
 from rules.catalog import FlagSet, Limits
 from rules.errors import ArtifactError
 from rules.gates import form
@@ -24,6 +24,7 @@ from rules.gates.evidence import Evidence
 from rules.graph import Unit
 from rules.keeping.digests import Digests, sha256_of
 from rules.keeping.store import Store
+from rules.networks import reference
 from rules.steps.verify import GATES, SKIPPABLE, check_released
 from rules.tasks import Yard
 

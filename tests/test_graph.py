@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from contract import Project, copied_rules, generated, model
 
-from rules import parts
 from rules.clients import starpilot
+from rules.releasing import parts
 from rules.sources.generated import generate
 
 RELEASED = {"pop": "pop3", "elm": "elmv23", "elm3": "elm33", "oak": "oak3", "ash": "ashgrove"}
@@ -193,7 +193,7 @@ def test_an_idle_run_sees_every_kind_of_change(yard: Project) -> None:
 def test_a_seal_of_another_modelyard_is_none_of_ours(yard: Project, tmp_path: Path) -> None:
     """Two checkouts, or two environments, share a workspace: what one sealed the other may hold for stale."""
     environment = copied_rules(tmp_path / "copy")
-    module = tmp_path / "copy/rules/parts.py"
+    module = tmp_path / "copy/rules/releasing/parts.py"
     module.write_text(re.sub(r"^LIMIT = \S+", "LIMIT = 90_000_000", module.read_text(), flags=re.M))
     assert "parts:pop" in yard.made(env=environment)
     assert "parts:pop" in yard.made()
@@ -321,7 +321,7 @@ def test_large_artifacts_enter_a_release_in_parts(yard: Project, tmp_path: Path)
     """With the limit of a repository lowered, so that these small artifacts are over it."""
     limit, size = 1_000_000, 700_000
     environment = copied_rules(tmp_path / "copy")
-    module = tmp_path / "copy/rules/parts.py"
+    module = tmp_path / "copy/rules/releasing/parts.py"
     text = re.sub(r"^LIMIT = \S+", f"LIMIT = {limit}", module.read_text(), flags=re.M)
     module.write_text(re.sub(r"^PART_SIZE = [^#\n]+", f"PART_SIZE = {size}  ", text, flags=re.M))
     yard.doit(env=environment)

@@ -15,11 +15,11 @@ from contract import ROOT
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rules import adding, catalogtext, importing, published, starter
 from rules.catalog import load
 from rules.commands.init import lay_out
+from rules.editing import adding, catalogtext, importing, published, starter
+from rules.editing.importing import Wishes
 from rules.errors import CatalogError, SourceError, YardError
-from rules.importing import Wishes
 from rules.sources.generated import generate
 from rules.steps.release import names
 

@@ -20,7 +20,7 @@ from rules.commands.inspect import Inspect, lines
 from rules.errors import ArtifactError
 from rules.inspection import Report, inspect, opcodes
 from rules.inspection.artifact import expectations
-from rules.parts import split
+from rules.releasing.parts import split
 
 DATA = os.environ.get("MODELYARD_DATA")
 needs_data = pytest.mark.skipif(DATA is None, reason="MODELYARD_DATA names no folder with real artifacts")

@@ -10,10 +10,11 @@ import pytest
 from conftest import CAMERAS, STEPS, Driver
 from contract import Project, generated, model, with_tinygrad
 
-from rules import catalog, layouts, replaying
+from rules import catalog, layouts
 from rules.errors import CatalogError
 from rules.graph import Graph
 from rules.inspection.artifact import inspect
+from rules.playback import replaying
 from rules.workspace import Workspace
 
 BESIDE = """

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rules import parts
+from rules.releasing import parts
 from rules.sources.generated import generate
 
 PROGRAM = "import sys; from rules.models_cli import main; sys.exit(main())"

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rules.errors import CatalogError
-from rules.namespace import id_flaw, rename
+from rules.releasing.namespace import id_flaw, rename
 
 RECONCILED = """
 opv8→opv83 opv9→opv93 opv10→opv103 opv11→opv113 opv12→opv123 opv13→opv133 op16→op163 op16d→op16d3

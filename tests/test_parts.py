@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rules import parts
 from rules.clients.starpilot import download
 from rules.errors import ArtifactError, WorkspaceError, YardError
+from rules.releasing import parts
 
 NAME = "m_driving_tinygrad.pkl"
 
@@ -176,7 +176,7 @@ def test_an_input_that_changes_meanwhile_is_refused(split, tmp_path):
 
 def test_a_full_disk_leaves_the_earlier_split(split, tmp_path):
     code = (
-        "import resource, signal, sys; from pathlib import Path; from rules.parts import split\n"
+        "import resource, signal, sys; from pathlib import Path; from rules.releasing.parts import split\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))\n"
         "try: split(Path(sys.argv[1]), Path(sys.argv[2]), part_size=200, force=True)\n"
@@ -298,7 +298,7 @@ def test_any_bytes_are_a_checksum_or_an_error(content, tmp_path_factory):
 CHILD = """
 import signal, sys
 from pathlib import Path
-from rules.parts import split
+from rules.releasing.parts import split
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
 print("ready", flush=True)
 split(Path(sys.argv[1]), Path(sys.argv[2]), part_size=int(sys.argv[3]), force=True)

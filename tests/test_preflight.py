@@ -16,10 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
-from rules import onnxfile
 from rules.errors import SourceError
-from rules.onnxfile import OnnxSummary, TensorSpec, output_slices
-from rules.operators import implemented
+from rules.networks import onnxfile
+from rules.networks.onnxfile import OnnxSummary, TensorSpec, output_slices
+from rules.networks.operators import implemented
 from rules.steps.preflight import Preflight, bounds, check_roles, infer_model_type, preflight
 
 SPEC = importlib.util.find_spec("tinygrad")

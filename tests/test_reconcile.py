@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rules.clients import starpilot
 from rules.errors import ArtifactError
-from rules.reconcile import RDF23, reconcile, with_rdf23
+from rules.releasing.reconcile import RDF23, reconcile, with_rdf23
 
 NAMES = {"pop2": "pop23", "deeprl3": "deeprl33", "deeprl33": "deeprl333", "rdf2": "rdf23"}
 A, B, C = b"alpha", b"beta" * 100, b"gamma"

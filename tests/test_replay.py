@@ -18,12 +18,13 @@ from contract import Project, generated, model, with_tinygrad
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules import footage, plotting, replaying, toolchain
+from rules import toolchain
 from rules.builders import package
 from rules.builders.job import Job
 from rules.catalog import Camera
 from rules.errors import ArtifactError, CatalogError, SourceError, YardError
-from rules.replaying import PATIENCE, Ride, Wish
+from rules.playback import footage, plotting, replaying
+from rules.playback.replaying import PATIENCE, Ride, Wish
 from rules.tasks import Yard
 from rules.worker.nv12 import Nv12
 from rules.worker.runtime import scene

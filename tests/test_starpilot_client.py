@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from rules import parts
 from rules.clients import starpilot
 from rules.errors import ArtifactError, WorkspaceError
-from rules.namespace import rename
+from rules.releasing import parts
+from rules.releasing.namespace import rename
 
 SCHEMAS = Path(starpilot.__file__).parents[2] / "schemas"
 

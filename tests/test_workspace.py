@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from contract import DODO, PATH, ROOT, Project, copied_rules, generated, model
 
-from rules import parts
 from rules.keeping.digests import Digests, Stamp
+from rules.releasing import parts
 from rules.sources.generated import generate
 
 NAME = "Läufwerk T5 📡 模型"
@@ -206,7 +206,7 @@ def test_a_drive_without_links(tmp_path: Path) -> None:
 def test_parts_on_a_drive_without_links(tmp_path: Path) -> None:
     """With the limit of a repository lowered, so that a small artifact is over it."""
     copied_rules(tmp_path / "copy")
-    module = tmp_path / "copy/rules/parts.py"
+    module = tmp_path / "copy/rules/releasing/parts.py"
     text = re.sub(r"^LIMIT = \S+", "LIMIT = 500_000", module.read_text(), flags=re.M)
     module.write_text(re.sub(r"^PART_SIZE = [^#\n]+", "PART_SIZE = 400_000  ", text, flags=re.M))
     project = Project(tmp_path / "project", model("elm", generated("vision-mixer+gru")))

@@ -1,7 +1,7 @@
 """What IQPilot expects: the name of a model's one file."""
 
 from rules.errors import ArtifactError
-from rules.namespace import id_flaw
+from rules.releasing.namespace import id_flaw
 
 
 def artifact_name(model_id: str) -> str:

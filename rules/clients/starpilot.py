@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rules import parts
 from rules.errors import ArtifactError, WorkspaceError
-from rules.namespace import id_flaw
+from rules.releasing import parts
+from rules.releasing.namespace import id_flaw
 
 Entry = dict[str, Any]
 

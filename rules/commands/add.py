@@ -4,10 +4,10 @@ import re
 from pathlib import Path
 from typing import Any
 
-from rules import adding
-from rules.catalogtext import block
 from rules.commands.arguments import UsageError, option
 from rules.commands.command import CATALOG, Command
+from rules.editing import adding
+from rules.editing.catalogtext import block
 
 
 class Add(Command):

@@ -5,9 +5,9 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from rules import parts
 from rules.keeping.digests import CHUNK
 from rules.keeping.files import replacing
+from rules.releasing import parts
 from rules.step import Step
 from rules.workspace import Workspace
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rules.commands.arguments import JSON
 from rules.commands.command import CatalogCommand, NoCatalog
-from rules.diagnosis import LIMIT, Finding, diagnose, models, recorded
+from rules.diagnosing.diagnosis import LIMIT, Finding, diagnose, models, recorded
 from rules.errors import ArtifactError, WorkspaceError
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from rules.catalog import Catalog, FlagSet, Model, Monitoring, Source
 from rules.commands.arguments import UsageError
 from rules.errors import CatalogError, SourceError
 from rules.keeping.digests import sha256_of
-from rules.namespace import id_flaw
+from rules.releasing.namespace import id_flaw
 from rules.sources.local import role_of
 from rules.steps.preflight import MONITORING, POLICIES, SUPERCOMBO, VISION
 

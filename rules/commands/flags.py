@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rules import flags
+from rules.buildscripts.sconscript import Comparison, Difference, against
 from rules.commands.arguments import JSON, option
 from rules.commands.command import CatalogCommand
 from rules.errors import CatalogError
-from rules.sconscript import Comparison, Difference, against
 
 if TYPE_CHECKING:
     from rules.catalog import Catalog, FlagSet

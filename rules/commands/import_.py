@@ -4,9 +4,9 @@ import re
 from pathlib import Path
 from typing import Any
 
-from rules import importing, published
 from rules.commands.arguments import UsageError, option
 from rules.commands.command import CATALOG, Command
+from rules.editing import importing, published
 
 
 class Import(Command):

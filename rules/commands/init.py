@@ -4,9 +4,9 @@ import os
 from pathlib import Path
 from typing import Any
 
-from rules import starter
 from rules.commands.arguments import UsageError, option
 from rules.commands.command import CATALOG, DODO, Command
+from rules.editing import starter
 from rules.keeping.files import write_bytes
 
 

@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-from rules import parts
 from rules.commands.arguments import option
 from rules.commands.command import Command
+from rules.releasing import parts
 
 
 class Join(Command):

@@ -32,7 +32,7 @@ class Replay(CatalogCommand):
 
     def act(self, options: dict[str, Any], operands: list[str]) -> int:
         """Replay the one model named."""
-        from rules import replaying
+        from rules.playback import replaying
 
         wish = replaying.Wish(
             camera=camera(options["camera"]),

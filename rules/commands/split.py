@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-from rules import parts
 from rules.commands.arguments import UsageError, option
 from rules.commands.command import Command
+from rules.releasing import parts
 
 MIB = 1 << 20
 

@@ -32,8 +32,8 @@ class Evidence:
     """All that is known about one compiled model.
 
     `request` is what the worker was asked for; `made` and `seen` are the facts of the compile and of the
-    fresh process; `reference` is what `rules/reference.py` tells, None when it was not asked. `sizes` are of
-    the artifact's files by name and `weights` of the ONNX weights, in bytes.
+    fresh process; `reference` is what `rules/networks/reference.py` tells, None when it was not
+    asked. `sizes` are of the artifact's files by name and `weights` of the ONNX weights, in bytes.
     """
 
     request: Mapping[str, Any]

@@ -12,7 +12,7 @@ from pathlib import Path
 from rules.errors import ArtifactError
 from rules.inspection.opcodes import TABLE
 from rules.inspection.whole import Damage, Tape, Whole
-from rules.parts import MOST, part_name, read_checksum
+from rules.releasing.parts import MOST, part_name, read_checksum
 
 LENGTH = 8  # bytes of an int64
 BUFFERS = 200_000

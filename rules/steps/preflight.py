@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from rules import onnxfile, operators
 from rules.errors import SourceError
-from rules.onnxfile import OnnxSummary, TensorSpec, clean, shown
+from rules.networks import onnxfile, operators
+from rules.networks.onnxfile import OnnxSummary, TensorSpec, clean, shown
 
 HEAD: Final = 1024
 # The newest that the field's exporters write; one beyond may mean what we do not expect.

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rules import namespace, parts
 from rules.catalog import Catalog, Model, Release
 from rules.clients import starpilot
 from rules.keeping.records import Output
+from rules.releasing import namespace, parts
 from rules.step import Made
 
 CHECKSUM = ".sha256"

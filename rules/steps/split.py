@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from rules import parts
+from rules.releasing import parts
 from rules.step import Made
 
 

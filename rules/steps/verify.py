@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from rules import reference
 from rules.catalog import FlagSet, Limits
 from rules.errors import ArtifactError
 from rules.flags import device
@@ -17,6 +16,7 @@ from rules.gates.evidence import Evidence, Finding, Gate
 from rules.keeping.digests import Digests
 from rules.keeping.records import Record
 from rules.keys import Content, key_of
+from rules.networks import reference
 
 PACKAGE = Path(__file__).parent.parent
 
@@ -65,7 +65,7 @@ class Case:
 
 def digest(digests: Digests) -> str:
     """One sha256 over the sources of the gates: what one of them begins to refuse is verified again."""
-    sources = [*sorted((PACKAGE / "gates").glob("*.py")), PACKAGE / "reference.py", Path(__file__)]
+    sources = [*sorted((PACKAGE / "gates").glob("*.py")), PACKAGE / "networks/reference.py", Path(__file__)]
     found = {path.name: digests.of(path).sha256 for path in sources if not path.name.startswith("._")}
     return key_of(found)
 

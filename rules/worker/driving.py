@@ -64,6 +64,11 @@ class Driving:
         self.history = self._history()
 
     @property
+    def chain(self) -> dict[str, Network]:
+        """The networks by role, in the order they run."""
+        return {"model": self.whole} if self.whole else {"vision": self.networks["vision"], **self.policies}
+
+    @property
     def images(self) -> Network:
         """The network that sees the images."""
         return self.whole or self.networks["vision"]
@@ -232,7 +237,7 @@ class Driving:
     def _drive(
         self, files: Mapping[str, Any], camera: Any, random: np.random.RandomState, steps: int
     ) -> Iterator[Step]:
-        session, witness = self.at_work(files, camera), Witness(self)
+        session, witness = self.at_work(files, camera), Witness(self.chain, self.history)
         noise, place = Noise(random, Nv12.of(*camera).size), self.places.frame
         previous = np.zeros(queues.FEATURES, np.float32)
         for step in range(steps):

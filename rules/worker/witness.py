@@ -5,23 +5,24 @@ moves the wrong way or is not carried on shows as outputs far from the reference
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from . import queues
 from .feed import Arrays, Exchange
-from .network import FEATURES_INPUT, HIDDEN
-
-if TYPE_CHECKING:
-    from .driving import Driving
+from .network import FEATURES_INPUT, HIDDEN, Network
 
 
 class Witness:
-    """One camera's drive, from its first frame."""
+    """One camera's drive, from its first frame.
 
-    def __init__(self, unit: "Driving") -> None:
-        self.unit = unit
+    `networks` are in the order they run: the first sees the images and the last is fed the histories.
+    """
+
+    def __init__(self, networks: Mapping[str, Network], history: queues.History) -> None:
+        self.networks, self.history = networks, history
+        self.images, self.policy = next(iter(networks.values())), list(networks.values())[-1]
         self.planes: list[Arrays] = []  # of each step: road and wide, each (1, 6, H/2, W/2)
         self.desires: list[Any] = []  # of each step: (8,)
         self.features: list[Any] = []  # of each step: (512,)
@@ -33,20 +34,18 @@ class Witness:
         """
         self.planes.append(planes)
         self.desires.append(np.ravel(values["desire"]))
-        self.features.append(outputs[0][0, self.unit.images.slice_of(HIDDEN)])
+        self.features.append(outputs[0][0, self.images.slice_of(HIDDEN)])
         given = {**values, **self._images(), **self._histories()}
-        roles = ["model"] if self.unit.whole else ["vision", *self.unit.policies]
         exchanges = {}
-        for role, output in zip(roles, outputs, strict=True):
-            shapes = self.unit.networks[role].shapes
-            inputs = [given[name].reshape(shape) for name, shape in shapes.items()]
+        for (role, network), output in zip(self.networks.items(), outputs, strict=True):
+            inputs = [given[name].reshape(shape) for name, shape in network.shapes.items()]
             exchanges[role] = Exchange(inputs, [output])
         return exchanges
 
     def _images(self) -> dict[str, Any]:
         """The frame one skip ago, or nothing at all before the first, and the newest."""
-        now, ago = self.planes[-1], self._back(self.unit.history.frame_skip)
-        pairs = zip(self.unit.images.image_keys, ago, now, strict=True)
+        now, ago = self.planes[-1], self._back(self.history.frame_skip)
+        pairs = zip(self.images.image_keys, ago, now, strict=True)
         return {name: np.concatenate([old, new], axis=1) for name, old, new in pairs}
 
     def _back(self, steps: int) -> Arrays:
@@ -55,7 +54,7 @@ class Witness:
         return [np.zeros_like(plane) for plane in self.planes[-1]]
 
     def _histories(self) -> dict[str, Any]:
-        history = self.unit.history
+        history = self.history
         skip, late = history.frame_skip, history.frame_skip * history.feeds_back
         features = np.zeros((history.feature_steps, queues.FEATURES), np.float32)
         for back, feature in enumerate(self.features[::-1][late::skip][: history.feature_steps]):
@@ -63,4 +62,4 @@ class Witness:
         desires = np.zeros((history.desire_depth, queues.DESIRES), np.float32)
         desires[-len(self.desires) :] = self.desires[-history.desire_depth :]
         pulses = desires.reshape(history.desire_steps, skip, queues.DESIRES).max(axis=1)
-        return {FEATURES_INPUT: features, self.unit.policy.desire_key: pulses}
+        return {FEATURES_INPUT: features, self.policy.desire_key: pulses}

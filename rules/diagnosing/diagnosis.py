@@ -12,9 +12,9 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
-from rules import mismatch, symptoms
-from rules.mismatch import Mismatch, Tensor
-from rules.symptoms import CERTAIN, CONFIDENCES, LIKELY, POSSIBLE, Sign, Symptom
+from rules.diagnosing import mismatch, symptoms
+from rules.diagnosing.mismatch import Mismatch, Tensor
+from rules.diagnosing.symptoms import CERTAIN, CONFIDENCES, LIKELY, POSSIBLE, Sign, Symptom
 
 if TYPE_CHECKING:
     from rules.graph import Graph

@@ -53,7 +53,7 @@ class Reference:
 @contextmanager
 def prepared(networks: Mapping[str, Any], log: Path, label: str) -> Iterator[Reference]:
     """A child that loads the networks of a request (`{role: {"path": …, "output_slices": …}}`) meanwhile."""
-    arguments = [sys.executable, "-s", "-P", "-m", "rules.reference", json.dumps(networks)]
+    arguments = [sys.executable, "-s", "-P", "-m", "rules.networks.reference", json.dumps(networks)]
     pipe = subprocess.PIPE
     with log.open("ab") as errors:
         process = subprocess.Popen(arguments, env=_environment(), stdin=pipe, stdout=pipe, stderr=errors)
@@ -245,7 +245,7 @@ def pose_of(rows: list[Any]) -> dict[str, float | None]:
 
 
 def main(arguments: list[str]) -> int:
-    """`python -m rules.reference NETWORKS`: waits for the file to judge on stdin, answers on stdout."""
+    """`python -m rules.networks.reference NETWORKS`: waits for the file to judge, answers on stdout."""
     import hashlib
     import resource
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from rules import flags
+from rules.buildscripts.script import MOST_PATHS, Bundle, Found, Interpreter, assignments, maximal
 from rules.errors import SourceError
-from rules.script import MOST_PATHS, Bundle, Found, Interpreter, assignments, maximal
 
 LARGEST: Final = 1 << 20  # bytes of a build script
 MOST: Final = 20_000  # files of a tree

@@ -13,7 +13,7 @@ from xml.sax.saxutils import escape
 
 from rules.errors import YardError
 from rules.keeping.files import write_bytes
-from rules.replaying import BUDGET_MS
+from rules.playback import BUDGET_MS
 
 WIDTH, ROW, MARGIN, HEAD = 960, 400, 50, 30
 GLYPH, SCALE = (3, 5), 2

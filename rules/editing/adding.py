@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rules import catalogtext, namespace
+from rules.editing import catalogtext
+from rules.editing.importing import SUPERCOMBO_VERSION, flags_for, starter_text
+from rules.editing.published import SPLIT, SUPERCOMBO
 from rules.errors import CatalogError, SourceError
 from rules.flags import nearest
-from rules.importing import SUPERCOMBO_VERSION, flags_for, starter_text
 from rules.keeping.files import replacing
-from rules.published import SPLIT, SUPERCOMBO
+from rules.releasing import namespace
 
 GENERIC, MONITORING = "generic", "dmonitoring_model"
 COPIES = "sources"
@@ -112,7 +113,7 @@ def _roles(files: Sequence[Path], form: str | None) -> dict[str, Path]:
 
 def _role_inside(path: Path) -> str:
     """The role that a network's inputs tell, for a file whose name does not."""
-    from rules import onnxfile
+    from rules.networks import onnxfile
     from rules.steps.preflight import POLICY, VISION
     from rules.steps.preflight import SUPERCOMBO as WHOLE
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rules import footage, toolchain
+from rules import toolchain
 from rules.builders import local, package
 from rules.builders.job import Job
 from rules.catalog import Camera, FlagSet, Toolchain
@@ -23,8 +23,8 @@ from rules.errors import ArtifactError, CatalogError, YardError
 from rules.flags import nearest
 from rules.graph import MONITORING, Graph
 from rules.keeping.files import replacing
+from rules.playback import BUDGET_MS, footage
 
-BUDGET_MS = 50.0
 WATCH_EVERY_S = 0.1
 # Seconds without a sign of life after which a stage counts as stuck.
 PATIENCE = {"starting": 120.0, "loading": 300.0, "warming": 300.0, "running": 15.0, "writing": 300.0}
@@ -225,7 +225,7 @@ def _hand_over(request: Mapping[str, Any], wish: Wish, report: Report) -> None:
             with Path(made).open("rb") as source, replacing(final) as target:
                 shutil.copyfileobj(source, target)
     if wish.plot is not None:
-        from rules import plotting
+        from rules.playback import plotting
 
         plotting.plot(Path(request["save"]), wish.plot, f"{report.id} on {report.device}")
 

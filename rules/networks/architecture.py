@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from rules.onnxfile import Field, GraphReader, Tensor, Wire
+from rules.networks.onnxfile import Field, GraphReader, Tensor, Wire
 
 FLOATS: Final = (1, 10, 11, 16)  # onnx.TensorProto: FLOAT, FLOAT16, DOUBLE, BFLOAT16
 WEIGHT_OPERATORS: Final = frozenset(

@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rules import catalogtext, namespace, starter
-from rules.catalogtext import inline
-from rules.published import SUPERCOMBO, Manifest, SourceMap, Table
+from rules.editing import catalogtext, starter
+from rules.editing.catalogtext import inline
+from rules.editing.published import SUPERCOMBO, Manifest, SourceMap, Table
+from rules.releasing import namespace
 
 RENAMED_BY = "v23"  # the one generation that gave IDs a suffix; from there on they are stable
 SUFFIX = "3"

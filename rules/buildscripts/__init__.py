@@ -1,0 +1,1 @@
+"""Flags in other projects' build scripts, read without running them."""

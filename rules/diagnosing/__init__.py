@@ -1,0 +1,1 @@
+"""What a runtime's log tells of a failure."""

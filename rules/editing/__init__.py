@@ -1,0 +1,1 @@
+"""Writing models.toml for the user: imports, additions, a first catalog."""

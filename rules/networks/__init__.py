@@ -1,0 +1,1 @@
+"""What an ONNX file holds, read without loading a weight."""

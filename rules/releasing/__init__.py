@@ -1,0 +1,1 @@
+"""The pure parts of a release: names, pieces, reconciliation."""
