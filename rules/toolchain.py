@@ -24,6 +24,9 @@ from rules.keys import Content, key_of
 
 RULES = Path(__file__).parent
 RUN = (".py", ".so", ".pyd", ".pyc")
+# Bindings of drivers, most of the code and each used by one device: Python keeps their bytecode when it is
+# first imported.
+SELDOM = r"[/\\]autogen[/\\]"
 NVIDIA_DRIVER = Path("/proc/driver/nvidia/version")
 
 
@@ -79,7 +82,7 @@ def tree_digest(root: Path, digests: Digests) -> str:
 
 
 def snapshot(root: Path, expected: str, folder: Path, digests: Digests) -> Path:
-    """A copy of the tinygrad in `root` that nobody edits, with its bytecode made: what a compile imports.
+    """A copy of the tinygrad in `root` that nobody edits, its bytecode made afresh: what a compile imports.
 
     A tree that is edited and put back while a compile reads it, or a stale bytecode cache in it, would give
     an artifact that its key does not describe. Raises SourceError when the tree is not `expected` any more.
@@ -94,7 +97,7 @@ def snapshot(root: Path, expected: str, folder: Path, digests: Digests) -> Path:
     if tree_digest(made, digests) != expected:
         shutil.rmtree(made.parent)
         raise SourceError(f"{root}: it changed while a compile was about to use it", fix="run doit again")
-    compiling = ["-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash", str(made)]
+    compiling = ["-m", "compileall", "-q", "-x", SELDOM, "--invalidation-mode", "unchecked-hash", str(made)]
     subprocess.run([sys.executable, *compiling], check=False, capture_output=True)
     shutil.rmtree(final.parent, ignore_errors=True)
     made.parent.rename(final.parent)

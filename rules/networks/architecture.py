@@ -1,17 +1,17 @@
 """What of an ONNX file decides the kernels it compiles to: everything but the values of plain weights.
 
 Two models of one architecture differ in nothing else, so a process that has compiled one has most of the
-other's work behind it (see rules/builders/warm.py). Values that tinygrad bakes into kernels belong to the
-architecture: scalars, integers, and inputs of operators outside `WEIGHT_OPERATORS`.
+other's work behind it (see rules/builders/warm.py). Values that shape a graph belong to the architecture:
+integers, and inputs of operators outside `WEIGHT_OPERATORS`. A weight of a single number does not, though
+tinygrad bakes it into a kernel: that kernel is lowered anew.
 """
 
 import hashlib
-import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from rules.networks.onnxfile import Field, GraphReader, Tensor, Wire
+from rules.networks.onnxfile import Field, GraphReader, Wire
 
 FLOATS: Final = (1, 10, 11, 16)  # onnx.TensorProto: FLOAT, FLOAT16, DOUBLE, BFLOAT16
 WEIGHT_OPERATORS: Final = frozenset(
@@ -51,7 +51,7 @@ class _Reading:
                 continue
             tensor = self.reader.tensor(part)
             self.note("tensor", tensor.name, tensor.dtype, tensor.dims)
-            if tensor.is_external or tensor.name in baked or not _is_plain(tensor):
+            if tensor.is_external or tensor.name in baked or tensor.dtype not in FLOATS:
                 self.add("values", part)
 
     def _baked(self, nodes: Iterator[Field]) -> set[str]:
@@ -75,7 +75,3 @@ class _Reading:
         while left and (chunk := self.wire.file.read(min(left, CHUNK))):
             self.total.update(chunk)
             left -= len(chunk)
-
-
-def _is_plain(tensor: Tensor) -> bool:
-    return tensor.dtype in FLOATS and bool(tensor.dims) and math.prod(tensor.dims) > 1

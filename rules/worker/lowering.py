@@ -1,20 +1,25 @@
 """Lowering the kernels of one capture side by side: most of a compile is Python that each kernel needs alone.
 
 tinygrad has a pool of its own for this, which starts fresh processes and sends them every kernel. A fork
-has the kernels already. Each result comes back through a pickle, whichever child made it, and each kernel
-counts from a number of its own: so the artifact is the same, byte for byte, however many cores there are.
+has the kernels already, one a core, and each takes the next kernel that none has taken. What it made comes
+back through a pickle and is made canonical, so the artifact is the same, byte for byte, however many cores
+there are, whichever fork made what, and whatever this process lowered before.
 """
 
 import contextlib
+import dataclasses
+import io
 import itertools
 import os
 import pickle
 import selectors
+import struct
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from tinygrad import Device
+from tinygrad.dtype import DType
 from tinygrad.engine import realize
 from tinygrad.helpers import Context
 from tinygrad.uop.ops import UOp
@@ -24,6 +29,11 @@ from . import parent
 CHUNK = 1 << 20
 # Far from the numbers of buffers, which the captures count; a kernel needs a few at most.
 FIRST_NUMBER, NUMBERS = 1 << 40, 1 << 20
+NUMBER, FRAME = struct.Struct("<I"), struct.Struct("<IQ")  # a task's number; that and an answer's length
+DIED: Any = False, "the process died"
+
+Work = Callable[[Any], tuple[int, UOp]]
+Answer = tuple[bool, Any]  # whether the kernel could be lowered, and its number and program, or why not
 
 
 def cores() -> int:
@@ -38,70 +48,139 @@ def side_by_side() -> None:
     """
     if Device.DEFAULT.split(":")[0] == "CPU":
         realize.get_worker_pool = Forks
+        realize._compile_kernel = alone
+
+
+def alone(task: Any, compile_kernel: Work = realize._compile_kernel) -> tuple[int, UOp]:
+    """Lower a kernel here, as a fork would have."""
+    return _result(pickle.dumps(_attempt(compile_kernel, task), protocol=5))
 
 
 class Forks:
     """What `realize.lower_and_compile` expects of a pool."""
 
-    def imap_unordered(self, work: Callable[[Any], Any], tasks: Iterable[Any]) -> Iterator[Any]:
-        """`work` of every task, in the tasks' order. Raises RuntimeError when it fails for one of them.
-
-        Each task gets a child of its own, forked from one and the same state: what a child did before would
-        show in how it pickles. Nothing is unpickled here before the last child is forked.
-        """
-        waiting = list(tasks)
-        for answer in _answers(work, waiting):
-            made, result = pickle.loads(answer) if answer else (False, "the process died")
-            if not made:
-                raise RuntimeError(f"a kernel could not be lowered: {result}")
-            yield result
+    def imap_unordered(self, work: Work, tasks: Iterable[Any]) -> Iterator[tuple[int, UOp]]:
+        """`work` of every task, in the tasks' order. Raises RuntimeError when it fails for one of them."""
+        for answer in _answers(work, list(tasks)):
+            yield _result(answer)
 
 
-def _answers(work: Callable[[Any], Any], tasks: list[Any]) -> list[bytes]:
-    """The pickled answer of every task; empty for a child that died."""
-    answers = [bytearray() for _ in tasks]
-    todo = iter(enumerate(tasks))
+def _result(answer: bytes) -> tuple[int, UOp]:
+    made, result = canonical(answer) if answer else DIED
+    if not made:
+        raise RuntimeError(f"a kernel could not be lowered: {result}")
+    lowered: tuple[int, UOp] = result
+    return lowered
+
+
+def _answers(work: Work, tasks: list[Any]) -> list[bytes]:
+    """The pickled answer of every task; empty for one whose fork died over it."""
+    queue, filling = os.pipe()
+    forks = [_fork(work, tasks, queue, filling) for _ in range(min(cores(), len(tasks)))]
+    os.close(queue)
+    with contextlib.suppress(BrokenPipeError), open(filling, "wb") as file:  # noqa: PTH123
+        file.writelines(NUMBER.pack(number) for number in range(len(tasks)))
+    answers = [b""] * len(tasks)
+    for said in _said(forks):
+        at = 0
+        while len(said) - at >= FRAME.size:
+            number, size = FRAME.unpack_from(said, at)
+            at += FRAME.size + size
+            if at <= len(said):
+                answers[number] = bytes(said[at - size : at])
+    return answers
+
+
+def _said(forks: list[tuple[int, int]]) -> list[bytearray]:
+    """All that each fork writes until it ends."""
+    said = {reader: bytearray() for reader, _ in forks}
     with selectors.DefaultSelector() as selector:
-
-        def start() -> None:
-            for index, task in todo:
-                reader, process = _child(work, task, index)
-                selector.register(reader, selectors.EVENT_READ, (index, process))
-                return
-
-        for _ in range(cores()):
-            start()
+        for reader, process in forks:
+            selector.register(reader, selectors.EVENT_READ, process)
         while selector.get_map():
             for key, _ in selector.select():
-                index, process = key.data
                 if chunk := os.read(key.fd, CHUNK):
-                    answers[index] += chunk
+                    said[key.fd] += chunk
                     continue
                 selector.unregister(key.fd)
                 os.close(key.fd)
                 with contextlib.suppress(ChildProcessError):  # a resident worker's children reap themselves
-                    os.waitpid(process, 0)
-                start()
-    return [bytes(answer) for answer in answers]
+                    os.waitpid(key.data, 0)
+    return list(said.values())
 
 
-def _child(work: Callable[[Any], Any], task: Any, number: int) -> tuple[int, int]:
-    """Fork a child for one task: the end of the pipe it answers on, and its process."""
+def _fork(work: Work, tasks: list[Any], queue: int, filling: int) -> tuple[int, int]:
+    """Fork a child that takes tasks by their numbers: the end of the pipe it answers on, and its process."""
     reader, writer = os.pipe()
     if process := os.fork():
         os.close(writer)
         return reader, process
     parent.mind()
+    os.close(filling)
     try:
-        with open(writer, "wb") as answer, Context(ALLOW_DEVICE_USAGE=0, TRACK_MATCH_STATS=0):  # noqa: PTH123
-            answer.write(pickle.dumps(_attempt(work, task, number), protocol=5))
+        with open(writer, "wb") as answers, Context(ALLOW_DEVICE_USAGE=0, TRACK_MATCH_STATS=0):  # noqa: PTH123
+            while number := os.read(queue, NUMBER.size):
+                (index,) = NUMBER.unpack(number)
+                content = pickle.dumps(_attempt(work, tasks[index]), protocol=5)
+                answers.write(FRAME.pack(index, len(content)) + content)
     finally:
         os._exit(0)
 
 
-def _attempt(work: Callable[[Any], Any], task: Any, number: int) -> tuple[bool, Any]:
-    UOp.unique_num = itertools.count(FIRST_NUMBER + number * NUMBERS)
+def _attempt(work: Work, task: Any) -> Answer:
+    """Lower one kernel; its numbers follow from what it is, not from what was lowered before it."""
+    before = UOp.unique_num
+    _, (kernel, _), _ = task
+    UOp.unique_num = itertools.count(FIRST_NUMBER + int.from_bytes(kernel.key[:4]) * NUMBERS)
     try:
         return True, work(task)
     except Exception:
         return False, traceback.format_exc()
+    finally:
+        UOp.unique_num = before
+
+
+# ---- one object for one value
+
+_known: dict[Any, Any] = {}
+
+
+def canonical(pickled: bytes) -> Any:
+    """Unpickle, with one object for equal strings, tuples and settings in the arguments of the UOps.
+
+    A pickle writes an object once and refers to it from then on, so which of two equal values are the same
+    object decides its bytes; left alone, that would tell what a fork had lowered before.
+    """
+    return _Canonical(io.BytesIO(pickled)).load()
+
+
+class _Canonical(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        found = super().find_class(module, name)
+        return _uop if found is UOp else found
+
+
+def _uop(op: Any, dtype: Any, src: Any, arg: Any, *rest: Any) -> UOp:
+    return UOp(op, dtype, src, _one(arg), *rest)
+
+
+def _one(value: Any) -> Any:
+    """The object that stands for a value; what is no text, tuple or setting stands for itself."""
+    if isinstance(value, (str, bytes)):
+        identity: Any = value
+    elif type(value) is tuple:
+        value = tuple(map(_one, value))
+        identity = tuple(map(_identity, value))
+    elif dataclasses.is_dataclass(value) and not isinstance(value, (type, DType)):
+        fields = [field.name for field in dataclasses.fields(value)]
+        for name in fields:
+            object.__setattr__(value, name, _one(getattr(value, name)))
+        identity = tuple(_identity(getattr(value, name)) for name in fields)
+    else:
+        return value
+    return _known.setdefault((type(value), identity), value)
+
+
+def _identity(value: Any) -> Any:
+    """Numbers by what they are (True is not 1, nor 0.0 -0.0), all else by being one object already."""
+    return (type(value), repr(value)) if isinstance(value, (int, float)) else id(value)

@@ -4,6 +4,7 @@ A request is JSON (`operation`, `kind`, `networks`, … as `rules/steps/compile.
 appears only when the work is complete. Everything printed goes to the model's log.
 """
 
+import gc
 import itertools
 import json
 import platform
@@ -37,6 +38,7 @@ FIRST_NUMBER = 1_000_000
 
 def compile_(request: dict[str, Any]) -> dict[str, Any]:
     """Capture every JIT, replay them, write the artifacts; returns facts about what was made."""
+    gc.disable()  # a capture makes millions of objects that all stay: looking through them took a tenth of it
     UOp.unique_num = itertools.count(FIRST_NUMBER)
     lowering.side_by_side()
     unit = LAYOUTS[request["layout"]](request)

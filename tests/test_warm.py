@@ -1,0 +1,81 @@
+"""A model compiled in a fork of a worker that made another of its architecture has a cold compile's bytes."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from contract import Project, generated, model
+
+from rules import catalog
+from rules.build import build
+from rules.builders.warm import Warm
+from rules.graph import MONITORING, Graph
+from rules.workspace import Workspace
+
+POLICY = 'contract = "policy"'
+SPLIT, SUPERCOMBO = 'layout = "openpilot-split"', 'layout = "iqpilot-supercombo"'
+TYPES = {
+    "vision_policy": ("vision-conv+attention", ()),
+    "vision_policy, images in the policy": ("vision-mixer+gru", (POLICY,)),
+    "vision_policy, split": ("vision-mixer+gru", (SPLIT,)),
+    "vision_multi_policy": ("multi-policy", ()),
+    "vision_multi_policy, external GPU": ("multi-policy", ("uses_external_gpu = true", 'flags = "beside"')),
+    "supercombo": ("supercombo-24", ()),
+    "supercombo, full rate": ("supercombo-99", ()),
+    "supercombo, iqpilot": ("supercombo-24", (SUPERCOMBO,)),
+    "generic": ("generic-mlp", ('type = "generic"',)),
+    "dmonitoring": ("dmonitoring", ()),
+}
+BESIDE = '[flags.beside]\nextends = "cpu"\nWARP_DEV = "CPU"\nFRAME_DEV = "CPU"\n'
+
+
+@pytest.fixture
+def warm() -> Iterator[Warm]:
+    residents = Warm()
+    yield residents
+    residents.close()
+
+
+def compiled(folder: Path, kind: str, *, seed: int, warm: Warm | None) -> dict[str, str]:
+    """Compile the model of a kind whose weights are of `seed`; the sha256 of every file of it."""
+    architecture, settings = TYPES[kind]
+    source = generated(architecture, seed=seed)
+    unit = MONITORING if kind == "dmonitoring" else "m"
+    table = f"[models]\n[{unit}]\n{source}" if unit == MONITORING else model(unit, source, *settings)
+    Project(folder, BESIDE + table)
+    graph = Graph(catalog.load(folder / "models.toml"), Workspace(folder / "artifacts"))
+    graph.cold = warm is None
+    graph.warm = warm or graph.warm
+    for step in graph.needed([f"candidate:{unit}"]):
+        made = build(step, graph.judge, graph.workspace)
+    return {output.name: output.sha256 for output in made.outputs}
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_warm_is_cold_to_the_byte(kind: str, warm: Warm, tmp_path: Path) -> None:
+    first = compiled(tmp_path / "first", kind, seed=1, warm=warm)
+    (resident,) = warm._residents.values()  # whether it served both is the question here
+    forked = compiled(tmp_path / "forked", kind, seed=2, warm=warm)
+    assert list(warm._residents.values()) == [resident]
+    assert resident.primed
+    cold = compiled(tmp_path / "cold", kind, seed=2, warm=None)
+    assert forked == cold
+    weights = [name for name in forked if "metadata" not in name and "warp" not in name]
+    assert weights
+    assert all(forked[name] != first[name] for name in weights)
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="no processor affinity on this system")
+def test_one_core_or_all_give_the_same_bytes(tmp_path: Path) -> None:
+    """Kernels are lowered side by side, in whichever fork is free."""
+    kind, cores = "vision_multi_policy", os.sched_getaffinity(0)
+    if len(cores) < 2:
+        pytest.skip("a single core")
+    together = compiled(tmp_path / "together", kind, seed=3, warm=None)
+    os.sched_setaffinity(0, {min(cores)})
+    try:
+        alone = compiled(tmp_path / "alone", kind, seed=3, warm=None)
+    finally:
+        os.sched_setaffinity(0, cores)
+    assert alone == together
