@@ -2,7 +2,9 @@
 
 OnnxRunner; TinyJit called three times for the policy and for each camera's warp; pickle; reload; two replays.
 It runs the very functions that modelyard's worker captures, under the same flags, so that a comparison times
-the procedure and nothing else. Run by bench/compile.py: `python plain.py REQUEST`.
+the procedure and nothing else. With `checked` it makes modelyard's checks instead of the two replays, in the
+same process: eight frames of each camera before and after the reload, one of another seed, and onnxruntime's
+outputs for the same inputs. Run by bench/compile.py: `python plain.py REQUEST [checked]`.
 """
 
 import json
@@ -10,17 +12,20 @@ import pickle
 import sys
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "rules"))
 
 import numpy as np
 from tinygrad import TinyJit
-from worker import network
+from worker import network, verify
 from worker.driving import Driving
+
+from rules.networks import reference
 
 CALLS, REPLAYS = 3, 2
 
 
-def main(request_path: str) -> None:
+def main(request_path: str, checked: bool) -> None:
     """Capture, pickle, reload and replay, as the field does."""
     request = json.loads(Path(request_path).read_text())
     driving = Driving(request)
@@ -28,13 +33,27 @@ def main(request_path: str) -> None:
     artifact = {"run_policy": TinyJit(driving.policy_function(), prune=True)}
     for camera in driving.cameras:
         artifact[camera] = TinyJit(driving.warp_function(camera), prune=True)
-    list(driving.run({"artifact": artifact}, seed=0, steps=CALLS))
+    steps = verify.STEPS if checked else CALLS
+    made = list(verify.replayed(driving.run({"artifact": artifact}, seed=verify.SEED, steps=steps)))
     path = Path(request["outputs"]["artifact"])
-    path.write_bytes(pickle.dumps(artifact))
+    path.write_bytes(pickle.dumps({**driving.head(), **artifact}))
     del artifact
-    loaded = pickle.loads(path.read_bytes())
-    steps = list(driving.run({"artifact": loaded}, seed=0, steps=REPLAYS))
-    assert all(np.isfinite(array).all() for step in steps for array in step.outputs)
+    if checked:
+        check(driving, request, made)
+    else:
+        loaded = pickle.loads(path.read_bytes())
+        replays = list(driving.run({"artifact": loaded}, seed=verify.SEED, steps=REPLAYS))
+        assert all(np.isfinite(array).all() for step in replays for array in step.outputs)
 
 
-main(sys.argv[1])
+def check(driving: Driving, request: dict, made: list) -> None:
+    """Modelyard's checks, one after the other."""
+    observed = Path(request["outputs"]["artifact"] + ".npz")
+    seen = verify.verify(driving, {**request, "observed": str(observed)})
+    assert seen["replay"] == made
+    networks = {role: reference.Network(spec) for role, spec in request["networks"].items()}
+    drifts = reference.judged(networks, reference.steps_of(observed))["heads"]
+    assert max(drifts.values()) < 0.02
+
+
+main(sys.argv[1], sys.argv[2:] == ["checked"])
