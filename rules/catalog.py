@@ -19,7 +19,8 @@ from rules.keeping import files
 Table = dict[str, Any]
 
 SCHEMA = Path(__file__).resolve().parent.parent / "schemas" / "models.schema.json"
-MADE_OF = (*(Path(__file__).with_name(f"{n}.py") for n in ("catalog", "faults", "flags", "layouts")), SCHEMA)
+CHECKED_BY = ("catalog.py", "faults.py", "flags.py", "layouts.py", "releasing/namespace.py")
+MADE_OF = (*(Path(__file__).parent / name for name in CHECKED_BY), SCHEMA)
 KIND_SHOWN_BY = {"path": "file", "ref": "git", "members": "wheel", "architecture": "generated"}
 
 
@@ -131,13 +132,17 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """A namespace of published files; `origin` is the release whose models it holds too."""
+    """A namespace of published files; `origin` is the release whose models it holds too.
+
+    `ids` gives published names to model IDs; `after` says which published ID stands right after which.
+    """
 
     name: str
     contract: str
     origin: str | None
     suffix: str
     ids: dict[str, str]
+    after: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,6 +367,7 @@ def _release_row(releases: Table, name: str) -> list[Any]:
         table.get("from"),
         table.get("suffix", ""),
         table.get("ids", {}),
+        table.get("after", {}),
     ]
 
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from rules import flags, layouts
 from rules.errors import CatalogError
+from rules.releasing import namespace
 
 Keys = tuple[str | int, ...]
 Table = dict[str, Any]
@@ -403,7 +404,41 @@ def _release_problems(raw: Table) -> Iterator[Problem]:
                     f"an ID that release {name} holds",
                     near,
                 )
+        yield from _place_problems(name, table, members)
         yield from _origin_contract_problem(releases, name)
+
+
+def _place_problems(name: str, table: Table, members: list[str]) -> Iterator[Problem]:
+    """`after` speaks of published IDs; the one stood after may be of no model, since it may come later."""
+    published = _published(name, table, members)
+    if published is None:
+        return
+    places = {one: anchor for one, anchor in _table(table, "after").items() if isinstance(anchor, str)}
+    chains = {one: {"after": anchor} for one, anchor in places.items()}
+    known = list(published.values())
+    for one, anchor in places.items():
+        keys = ("release", name, "after", one)
+        if one not in known:
+            near = published.get(one) or flags.nearest(one, known)
+            yield Problem(keys, shown(one), f"an ID that release {name} publishes", near)
+        if anchor in published and anchor not in known:
+            expected = f"{published[anchor]}, the name of {anchor} in release {name}"
+            yield Problem(keys, shown(anchor), expected)
+        if cycle := _cycle(chains, one, "after"):
+            yield from _cycle_problem(keys, cycle)
+
+
+def _published(name: str, table: Table, members: list[str]) -> dict[str, str] | None:
+    """Published ID by model ID; None where something else is wrong with the names."""
+    suffix, explicit = table.get("suffix", ""), _table(table, "ids")
+    if not isinstance(suffix, str) or not all(isinstance(one, str) for one in explicit.values()):
+        return None
+    if not suffix:
+        return {one: one for one in members}
+    try:
+        return namespace.rename(members, version=name, suffix=suffix, explicit=explicit)
+    except CatalogError:
+        return None
 
 
 def _origin_contract_problem(releases: dict[str, Table], name: str) -> Iterator[Problem]:

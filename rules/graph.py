@@ -380,14 +380,17 @@ class Graph:
         models = self.catalog.members(release)
         upstream = tuple(made[f"{kind}:{m.id}"] for m in models for kind in ("pkl", "parts"))
         manifest = self._manifest(release, models, upstream)
-        return manifest, self._assembled(release, models, manifest, upstream)
+        return manifest, self._assembled(release, manifest, upstream)
 
-    def _entries(self, release: Release, models: tuple[Model, ...]) -> list[dict[str, Any]]:
-        published = releasing.names(self.catalog, release)
-        return [releasing.entry(model, published[model.id]) for model in models]
+    def _entries(self, release: Release) -> list[dict[str, Any]]:
+        models = self.catalog.models
+        return [releasing.entry(models[one], new) for one, new in self._names(release).items()]
 
-    def _manifest_settings(self, release: Release, models: tuple[Model, ...]) -> Content:
-        entries = self._entries(release, models)
+    def _names(self, release: Release) -> dict[str, str]:
+        return releasing.names(self.catalog, release)
+
+    def _manifest_settings(self, release: Release) -> Content:
+        entries = self._entries(release)
         return {
             "entries": {one["id"]: one for one in entries},
             "order": [one["id"] for one in entries],
@@ -400,28 +403,26 @@ class Graph:
         def make(scratch: Path, content: Content) -> Made:
             for model in models:
                 verify.check_released(model.id, self._record(f"pkl:{model.id}").facts, model.flags)
-            return releasing.manifest(self._entries(release, models), file, scratch)
+            return releasing.manifest(self._entries(release), file, scratch)
 
         return Step(
             task=f"manifest:{release.name}",
             record=f"{release.name}_manifest",
             doc=f"manifests/{file}",
-            settings=lambda: self._manifest_settings(release, models),
+            settings=lambda: self._manifest_settings(release),
             make=make,
             place=lambda name: f"manifests/{name}",
             after=upstream,
             targets=(f"manifests/{file}",),
         )
 
-    def _assembled(
-        self, release: Release, models: tuple[Model, ...], manifest: Step, upstream: tuple[Step, ...]
-    ) -> Step:
+    def _assembled(self, release: Release, manifest: Step, upstream: tuple[Step, ...]) -> Step:
         folder = f"ready-for-resources/{release.name}"
         id_map = starpilot.id_map_name(release.name)
 
         def make(scratch: Path, content: Content) -> Made:
-            renamed = releasing.names(self.catalog, release)
-            artifacts = [self._artifact(model, renamed[model.id]) for model in models]
+            renamed, models = self._names(release), self.catalog.models
+            artifacts = [self._artifact(models[one], new) for one, new in renamed.items()]
             made = releasing.assemble(artifacts, self._recorded(f"manifest:{release.name}")[0], scratch)
             if not release.suffix:
                 return made
@@ -432,7 +433,8 @@ class Graph:
             record=f"{release.name}_release",
             doc=f"{folder}/: every file of {release.name} under its published name",
             settings=lambda: {
-                "names": releasing.names(self.catalog, release),
+                "names": self._names(release),
+                "order": list(self._names(release)),
                 "made_by": self.toolchains.code(*RELEASE_CODE),
             },
             make=make,

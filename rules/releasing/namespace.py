@@ -1,4 +1,4 @@
-"""New IDs for a release: each model's name moves to a namespace of its own, its bytes do not change."""
+"""New IDs for a release, and their order: names move to a namespace of their own, bytes do not change."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -44,6 +44,26 @@ def rename(ids: Sequence[str], *, version: str, suffix: str, explicit: Mapping[s
     for old, new in names.items():
         _check_id(f"{key}.{old}", new)
     return names
+
+
+def placed(ids: Sequence[str], after: Mapping[str, str]) -> list[str]:
+    """`ids` in order, each that `after` names right behind its anchor, or at the end where that is no ID.
+
+    Several behind one anchor keep their order. `after` must hold no cycle.
+    """
+    here = set(ids)
+    followers: dict[str, list[str]] = {}
+    for one in ids:
+        if after.get(one) in here:
+            followers.setdefault(after[one], []).append(one)
+    heads = [one for one in ids if one not in after] + [one for one in ids if after.get(one, one) not in here]
+    listed: list[str] = []
+    waiting = heads[::-1]
+    while waiting:
+        one = waiting.pop()
+        listed.append(one)
+        waiting += reversed(followers.get(one, []))
+    return listed
 
 
 def _derive(old: str, version: str, suffix: str, sources: set[str], taken: set[str]) -> str:

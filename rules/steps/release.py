@@ -15,14 +15,18 @@ CHECKSUM = ".sha256"
 
 
 def names(catalog: Catalog, release: Release) -> dict[str, str]:
-    """Published id by model id, in catalog order; a release without a suffix keeps the ids.
+    """Published id by model id, in the manifest's order; a release without a suffix keeps the ids.
+
+    That is the catalog's order, but for the ids that `release.after` places.
 
     Raises CatalogError when the renaming is not one-to-one or would depend on the catalog's order.
     """
     ids = [model.id for model in catalog.members(release)]
-    if not release.suffix:
-        return {one: one for one in ids}
-    return namespace.rename(ids, version=release.name, suffix=release.suffix, explicit=release.ids)
+    renamed = {one: one for one in ids}
+    if release.suffix:
+        renamed = namespace.rename(ids, version=release.name, suffix=release.suffix, explicit=release.ids)
+    by_name = {new: old for old, new in renamed.items()}
+    return {by_name[new]: new for new in namespace.placed(list(by_name), release.after)}
 
 
 def entry(model: Model, published: str) -> dict[str, Any]:
