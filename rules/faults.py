@@ -410,7 +410,7 @@ def _release_problems(raw: Table) -> Iterator[Problem]:
 
 def _place_problems(name: str, table: Table, members: list[str]) -> Iterator[Problem]:
     """`after` speaks of published IDs; the one stood after may be of no model, since it may come later."""
-    published = _published(name, table, members)
+    published = published_ids(name, table, members)
     if published is None:
         return
     places = {one: anchor for one, anchor in _table(table, "after").items() if isinstance(anchor, str)}
@@ -428,8 +428,8 @@ def _place_problems(name: str, table: Table, members: list[str]) -> Iterator[Pro
             yield from _cycle_problem(keys, cycle)
 
 
-def _published(name: str, table: Table, members: list[str]) -> dict[str, str] | None:
-    """Published ID by model ID; None where something else is wrong with the names."""
+def published_ids(name: str, table: Table, members: list[str]) -> dict[str, str] | None:
+    """Published ID by model ID in release `name`; None where something else is wrong with the names."""
     suffix, explicit = table.get("suffix", ""), _table(table, "ids")
     if not isinstance(suffix, str) or not all(isinstance(one, str) for one in explicit.values()):
         return None

@@ -144,7 +144,7 @@ def id_map(
     """The file that tells which ID of release `source` became which of `target`.
 
     Its form is `{"from": …, "to": …, "suffix": …, "ids": {old: new}}`, `ids` in the order of `mapping`
-    (the catalog's), so equal catalogs give equal bytes. Raises ArtifactError for a bad or doubled ID.
+    (the manifest's), so equal catalogs give equal bytes. Raises ArtifactError for a bad or doubled ID.
     """
     document = {"from": source, "to": target, "suffix": suffix, "ids": dict(mapping)}
     _check_schema("id_map", document)

@@ -1,4 +1,4 @@
-"""`doit gc`: free what the content store holds and nothing needs."""
+"""`doit gc`: free what the content store holds and nothing needs, and what withdrawn releases left."""
 
 import json
 from typing import Any
@@ -8,8 +8,8 @@ from rules.commands.command import CatalogCommand
 from rules.commands.run import WAIT
 from rules.keeping.gc import Garbage, Keep, garbage, seconds
 from rules.keeping.lock import holding
+from rules.releasing.withdrawn import RELEASES, Withdrawn, lines, withdrawn
 
-RELEASES = "ready-for-resources"
 AGE = "30d"
 GENERATIONS = 2
 
@@ -17,7 +17,7 @@ GENERATIONS = 2
 class Gc(CatalogCommand):
     """Everything that a record or a release refers to stays; a running build keeps the command out."""
 
-    doc_purpose = "free what the content store holds and nothing needs"
+    doc_purpose = "free what nothing needs: in the content store, and of releases taken out of models.toml"
     doc_usage = "[--keep AGE] [--keep-generations N] [--dry-run]"
     doc_description = (
         f"Without --keep and --keep-generations, results younger than {AGE} stay, and the {GENERATIONS} "
@@ -35,13 +35,22 @@ class Gc(CatalogCommand):
     def act(self, options: dict[str, Any], operands: list[str]) -> int:
         """Find what can go, and remove it. Raises YardError; exit code 4 while a run holds the workspace."""
         keep = _keep(options["keep"], options["keep_generations"])
-        workspace = self.yard(options).workspace
+        yard = self.yard(options)
+        workspace = yard.workspace
         with holding(workspace.lock, "doit gc", wait=options["wait"]):
-            found = garbage(workspace, workspace.path(RELEASES), keep)
+            gone = withdrawn(workspace, yard.catalog.releases)
+            going = {path for one in gone for path in (*one.files, *one.records)}
+            found = garbage(workspace, workspace.path(RELEASES), keep, going)
             if not options["dry_run"]:
+                for one in gone:
+                    one.remove()
                 found.remove()
             workspace.digests.flush(wait=True)
-        print(_json(found, options) if options["json"] else _line(found, options))
+        if options["json"]:
+            print(_json(found, gone, options))
+            return 0
+        told = [line for one in gone for line in lines(one, workspace.root, dry=options["dry_run"])]
+        print(*told, _line(found, options), sep="\n")
         return 0
 
 
@@ -61,7 +70,7 @@ def _line(found: Garbage, options: dict[str, Any]) -> str:
     )
 
 
-def _json(found: Garbage, options: dict[str, Any]) -> str:
+def _json(found: Garbage, gone: list[Withdrawn], options: dict[str, Any]) -> str:
     told = {
         "dry_run": options["dry_run"],
         "bytes_freed": found.freed,
@@ -69,5 +78,8 @@ def _json(found: Garbage, options: dict[str, Any]) -> str:
         "results": [path.stem for path in found.results],
         "leftovers": [str(path) for path in found.temporaries],
         "blobs_kept": found.kept,
+        "releases": {
+            one.name: {"files": list(map(str, one.files)), "left": list(map(str, one.left))} for one in gone
+        },
     }
     return json.dumps(told, indent=1)

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rules.editing import catalogtext, starter
+from rules import faults
+from rules.editing import catalogtext, recovered, starter
 from rules.editing.catalogtext import inline
 from rules.editing.published import SUPERCOMBO, Manifest, SourceMap, Table
 from rules.releasing import namespace
@@ -36,7 +37,9 @@ class Report:
     without_source: list[str] = field(default_factory=list)
     without_entry: list[str] = field(default_factory=list)
     unusable: dict[str, str] = field(default_factory=dict)
+    recovered: list[str] = field(default_factory=list)
     claimed: dict[str, dict[str, str]] = field(default_factory=dict)
+    placed: dict[str, dict[str, str]] = field(default_factory=dict)
 
     def lines(self) -> Iterator[str]:
         """The report as it is printed."""
@@ -45,9 +48,15 @@ class Report:
         for model_id, keys in self.updated.items():
             yield f"updated {model_id}: {', '.join(keys)}"
         yield from self.kept
+        for model_id in self.recovered:
+            told = ", ".join(recovered.SOURCES[model_id].fields.values())
+            yield f"{model_id}: {told} (as is known of it; no manifest entry)"
         for release, ids in self.claimed.items():
             pairs = ", ".join(f"{old} → {new}" for old, new in ids.items())
             yield f"release.{release}.ids: {pairs} (else the name would depend on the order of the models)"
+        for release, places in self.placed.items():
+            pairs = ", ".join(f"{one} right after {anchor}" for one, anchor in places.items())
+            yield f"release.{release}.after: {pairs}, or at the end"
         if self.without_source:
             yield f"no source: {', '.join(self.without_source)} (not added)"
         if self.without_entry:
@@ -126,6 +135,9 @@ class _Import:
         placeholders = {"name": model_id, **PLACEHOLDERS}
         if source["format"] == SUPERCOMBO:
             placeholders["version"] = SUPERCOMBO_VERSION
+        if model_id in recovered.SOURCES and not told:
+            placeholders |= recovered.SOURCES[model_id].fields
+            self.report.recovered.append(model_id)
         fields = {key: told.get(key, placeholders.get(key)) for key in FIELDS}
         release = self.wishes.release or origin.release
         flags = flags_for(self.document, source["format"], gpu=bool(told.get("uses_external_gpu")))
@@ -179,10 +191,11 @@ class _Import:
         text = catalogtext.with_models(text, "".join(blocks).replace("\n", self.newline), self.new)
         missing = {one["since"]: None for one in self.new.values() if "since" in one}
         text = with_releases(text, list(missing))
-        return self._claimed(text)
+        return self._placed(self._claimed(text))
 
     def _block(self, model_id: str) -> str:
         missing = [key for key in TEXTS if key not in self.manifest.models.get(model_id, {})]
+        missing = [] if model_id in self.report.recovered else missing
         note = f" {NOTE}{', '.join(missing)}" if missing else ""
         return catalogtext.block(model_id, self.new[model_id], note)
 
@@ -195,6 +208,20 @@ class _Import:
             if found:
                 text = catalogtext.with_keys(text, ("release", name), {"ids": {**given, **found}})
                 self.report.claimed[name] = found
+        return text
+
+    def _placed(self, text: str) -> str:
+        """With the places of recovered models, which no manifest gives."""
+        document = tomllib.loads(text)
+        for name, release in document.get("release", {}).items():
+            given = release.get("after", {})
+            published = faults.published_ids(name, release, _members(document, name)) or {}
+            wanted = [recovered.SOURCES[one] for one in self.report.recovered]
+            there = [one for one in wanted if one.published in published.values()]
+            found = {one.published: one.after for one in there if one.published not in given}
+            if found:
+                text = catalogtext.with_keys(text, ("release", name), {"after": {**given, **found}})
+                self.report.placed[name] = found
         return text
 
 

@@ -73,14 +73,16 @@ class Garbage:
                 path.unlink(missing_ok=True)
 
 
-def garbage(workspace: Workspace, releases: Path, keep: Keep) -> Garbage:
+def garbage(workspace: Workspace, releases: Path, keep: Keep, going: Collection[Path] = ()) -> Garbage:
     """What the store of a workspace can do without; only for the holder of its lock.
 
-    `releases` is the folder that holds a folder for each release. Raises OSError when anything that could
-    refer to a blob cannot be read: then nothing may go.
+    `releases` is the folder that holds a folder for each release. Files that are `going` refer to nothing.
+    Raises OSError when anything that could refer to a blob cannot be read: then nothing may go.
     """
     store = workspace.store.root
-    referred = _named_in(workspace.records.folder) | _named_in(releases) | _held(releases, workspace.digests)
+    referring = [path for top in (workspace.records.folder, releases) for path in _files(top)]
+    referring = [path for path in referring if path not in going]
+    referred = _named_in(referring) | _held(referring, releases, workspace.digests)
     every = [_result(path) for path in _files(store / "ac") if _is_sha256(path.stem)]
     kept = {one.key for one in every if one.key in referred} | _recent(every, keep)
     referred = referred.union(*(one.blobs for one in every if one.key in kept))
@@ -88,7 +90,7 @@ def garbage(workspace: Workspace, releases: Path, keep: Keep) -> Garbage:
     known = [path for path in _files(store / "cas") if _is_sha256(path.name)]
     blobs = tuple(path for path in known if path.name not in referred)
     temporaries = tuple(_left_behind(workspace.root, store / "tmp"))
-    gone = (*results, *blobs, *(file for one in temporaries for file in _files(one)))
+    gone = {*results, *blobs, *going, *(file for one in temporaries for file in _files(one))}
     return Garbage(results, temporaries, blobs, _size(gone), len(known) - len(blobs))
 
 
@@ -115,16 +117,16 @@ def _result(path: Path) -> Result:
 # ---- references
 
 
-def _named_in(folder: Path) -> set[str]:
+def _named_in(files: Iterable[Path]) -> set[str]:
     found: set[str] = set()
-    for path in _files(folder):
+    for path in files:
         if path.suffix in TEXTS:
             found.update(one.decode() for one in SHA256.findall(path.read_bytes()))
     return found
 
 
-def _held(folder: Path, digests: Digests) -> set[str]:
-    return {digests.of(path).sha256 for path in _files(folder)}
+def _held(files: Iterable[Path], folder: Path, digests: Digests) -> set[str]:
+    return {digests.of(path).sha256 for path in files if folder in path.parents}
 
 
 def _is_sha256(name: str) -> bool:

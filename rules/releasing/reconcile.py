@@ -5,9 +5,10 @@ anything moves. The plan stands beside the folder while it is carried out, so th
 the next; so does what was placed, since `deeprl33` is a source's name and, of other bytes, a release's.
 """
 
+import contextlib
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,16 +17,8 @@ from rules.clients import starpilot
 from rules.errors import ArtifactError
 from rules.keeping.digests import sha256_of
 from rules.keeping.files import TEMPORARY_PREFIX, sync_directory, write_bytes
+from rules.releasing import namespace, parts
 
-RDF23: Mapping[str, Any] = {
-    "id": "rdf23",
-    "name": "Regret Driven Framework V2 👀📡",
-    "version": "v15",
-    "series": "OP Series",
-    "released": "2026-08-10",
-    "community_favorite": False,
-}
-RDF23_FOLLOWS = "rdfv23"
 ARTIFACT = "_driving_tinygrad.pkl"
 CHECKSUM = ".sha256"
 MULTIPART = "multipart.json"
@@ -34,82 +27,121 @@ Entry = dict[str, Any]
 
 
 @dataclass(frozen=True)
+class Naming:
+    """What a release calls its models: published ID by source ID, and where some stand in its manifest.
+
+    `after` is the release's (published ID → the one it stands after); `entries` are manifest entries of the
+    IDs in it, for a folder that holds such an artifact and a manifest that lacks it.
+    """
+
+    release: str
+    names: Mapping[str, str]
+    after: Mapping[str, str] = field(default_factory=dict)
+    entries: Mapping[str, Entry] = field(default_factory=dict)
+
+    @property
+    def before(self) -> dict[str, str]:
+        """Source ID by published ID, of those that differ."""
+        return {new: old for old, new in self.names.items() if new != old}
+
+
+@dataclass(frozen=True)
+class Known:
+    """What the user knows of IDs that are a source's and, in the release, another model's."""
+
+    sources: Collection[str] = ()
+    published: Collection[str] = ()
+
+
+@dataclass(frozen=True)
 class Plan:
     """What will be done, in this order; digests tell a step that is still to do from one that is done."""
 
-    ids: dict[str, str] = field(default_factory=dict)  # old → new, of what moves or is dropped
+    ids: dict[str, str] = field(default_factory=dict)  # old → new, of what moves
+    equal: dict[str, str] = field(default_factory=dict)  # old → new, of duplicates that are dropped
     moves: list[tuple[str, str, str]] = field(default_factory=list)  # old, new, sha256
     writes: dict[str, str] = field(default_factory=dict)  # name → text
+    inserted: list[str] = field(default_factory=list)  # IDs that the manifest gains
     drops: list[tuple[str, str]] = field(default_factory=list)  # name, sha256
     junk: list[str] = field(default_factory=list)
-    stands: dict[str, str] = field(default_factory=dict)  # name → sha256, of what duplicates were dropped for
+    stands: dict[str, str] = field(default_factory=dict)  # name → sha256, of what has its release's name
 
     def placed(self) -> dict[str, str]:
         """Digests of the files that have a release's name once this is done."""
         written = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in self.writes.items()}
         return {**self.stands, **{new: sha256 for _, new, sha256 in self.moves}, **written}
 
+    def new_name(self, name: str) -> str:
+        """What the file `name` of an ID that moves or is dropped is called from then on."""
+        old = name.partition(ARTIFACT)[0]
+        return (self.ids | self.equal)[old] + name.removeprefix(old)
+
     def lines(self) -> list[str]:
-        """What happens, a line each."""
-        moves = [f"{old} → {new}" for old, new, _ in self.moves]
-        writes = [f"{name}: rewritten" for name in self.writes]
-        drops = [f"{name}: dropped, its bytes stand under the new name" for name, _ in self.drops]
-        return [*moves, *writes, *drops, *(f"{name}: removed" for name in self.junk)]
+        """What happens, a line for each ID or file."""
+        return [
+            *(f"{old} → {self.ids[old]}" for old in sorted(self.ids)),
+            *(f"{old}: dropped, {self.equal[old]} is the same" for old in sorted(self.equal)),
+            *(f"{name}: removed" for name in self.junk),
+            *(f"{name}: written" for name in self.writes if not name.endswith(CHECKSUM)),
+            *(f"{one}: gets an entry in the manifest" for one in self.inserted),
+        ]
 
 
-def with_rdf23(entries: Sequence[Mapping[str, Any]]) -> list[Entry]:
-    """A v23 manifest's entries with rdf23 among them: after rdfv23 when it was absent, else at the end.
-
-    Raises ArtifactError when an ID stands twice.
-    """
-    listed = [dict(entry) for entry in entries]
-    ids = [entry.get("id") for entry in listed]
-    for one in ids:
-        if ids.count(one) > 1:
-            raise ArtifactError(f"manifest: {one!r} stands {ids.count(one)} times: expected each ID once")
-    if RDF23["id"] in ids:
-        return listed
-    at = ids.index(RDF23_FOLLOWS) + 1 if RDF23_FOLLOWS in ids else len(listed)
-    return [*listed[:at], dict(RDF23), *listed[at:]]
-
-
-def reconcile(folder: Path, names: Mapping[str, str], *, release: str = "v23", dry: bool = False) -> Plan:
-    """Bring `folder` under `names` (source ID → release ID) and return what was done; `dry` changes nothing.
+def reconcile(folder: Path, naming: Naming, known: Known | None = None, *, dry: bool = False) -> list[str]:
+    """Bring `folder` under the names of `naming` and return what was done; `dry` changes nothing.
 
     macOS's `._*` files go, an equal duplicate is dropped. Raises ArtifactError when a name is taken by other
-    bytes; then nothing was changed.
+    bytes, when an ID may be either a source's or the release's, and for lists that are damaged; then nothing
+    was changed.
     """
     memory = _Memory(folder.with_name(f".{folder.name}.reconciled.json"))
-    if memory.plan and not dry:
+    finished = memory.plan.lines() if memory.plan else []
+    if memory.plan and dry:
+        return finished  # what else there is to do shows once this is done
+    if memory.plan:
         _carry_out(folder, memory)
-    plan = planned(folder, names, release, memory.placed)
+    plan = planned(folder, naming, known or Known(), memory.placed)
     if not dry and plan != Plan():
         memory.plan = plan
         memory.placed |= plan.placed()
         memory.keep()
         _carry_out(folder, memory)
-    return plan
+    return [*finished, *plan.lines()]
 
 
-def planned(folder: Path, names: Mapping[str, str], release: str, placed: Mapping[str, str]) -> Plan:
+def strangers(folder: Path, naming: Naming) -> list[str]:
+    """IDs of artifacts in `folder` that no model of the release goes by, sorted."""
+    ours = {*naming.names, *naming.names.values()}
+    return sorted(one for one in _by_id(_listing(folder)) if one not in ours)
+
+
+def planned(folder: Path, naming: Naming, known: Known, placed: Mapping[str, str]) -> Plan:
     """What `reconcile` would do; `placed` are digests by name of what it did before. Raises ArtifactError."""
-    listing = sorted(path.name for path in folder.iterdir() if path.is_file())
-    junk = [name for name in listing if name.startswith(("._", TEMPORARY_PREFIX)) or name == ".DS_Store"]
-    files = _by_id(name for name in listing if name not in junk)
+    listing = _listing(folder)
+    junk = [path.name for path in sorted(folder.iterdir()) if path.is_file() and path.name not in listing]
+    files = _by_id(listing)
     plan = Plan(junk=junk)
-    for old, equal in reversed(
-        list(_movers(folder, names, files, placed).items())
-    ):  # the end of a chain goes first
-        plan.ids[old] = names[old]
+    movers = _Movers(folder, naming, known, files, placed).found()
+    for old, equal in reversed(list(movers.items())):  # the end of a chain goes first
+        (plan.equal if equal else plan.ids)[old] = naming.names[old]
         for name in files[old]:
-            _plan_file(plan, folder, name, names[old] + name.removeprefix(old), equal)
+            _plan_file(plan, folder, name, plan.new_name(name), equal)
     kept = {*plan.writes, *(new for _, new, _ in plan.moves)}
     plan.drops[:] = [drop for drop in plan.drops if drop[0] not in kept]
-    _plan_lists(plan, folder, release)
+    for one in known.published:
+        plan.stands.update({name: sha256_of(folder / name) for name in files.get(one, [])})
+    _plan_multipart(plan, folder)
+    _plan_manifest(plan, folder, naming, {naming.names[one] if one in movers else one for one in files})
     return plan
 
 
-def _by_id(listing: Any) -> dict[str, list[str]]:
+def _listing(folder: Path) -> list[str]:
+    """Names of the files that count, sorted."""
+    names = sorted(path.name for path in folder.iterdir() if path.is_file())
+    return [name for name in names if not name.startswith(("._", TEMPORARY_PREFIX)) and name != ".DS_Store"]
+
+
+def _by_id(listing: Iterable[str]) -> dict[str, list[str]]:
     files: dict[str, list[str]] = {}
     for name in listing:
         model_id, mark, _ = name.partition(ARTIFACT)
@@ -118,51 +150,70 @@ def _by_id(listing: Any) -> dict[str, list[str]]:
     return files
 
 
-def _movers(
-    folder: Path, names: Mapping[str, str], files: Mapping[str, list[str]], placed: Mapping[str, str]
-) -> dict[str, bool]:
-    """The IDs that get a new name, heads of chains first; True where the new name holds the same bytes."""
-    before = {new: old for old, new in names.items() if new != old}
-    movers: dict[str, bool] = {}
-    settled = {one for one, own in files.items() if all(_is(folder / f, placed.get(f, "")) for f in own)}
-    for old in _heads_first(names, before):
-        new = names[old]
-        if old not in files or old == new or old in settled:
-            continue
-        if old in before and before[old] not in files and new in files:
-            continue  # another tool did this chain before: what is here is already the release's
-        if new in files and _equal(folder, old, files[old], new, files[new]):
-            movers[old] = True
-            settled.add(new)
-        else:
-            movers[old] = False
-    for old in (one for one, equal in movers.items() if not equal and names[one] in files):
-        if names[old] not in movers:
-            raise _conflict(folder, names[old])
-    return movers
+# ---- which IDs move
 
 
-def _heads_first(names: Mapping[str, str], before: Mapping[str, str]) -> list[str]:
-    order: list[str] = []
-    for head in (old for old in names if old not in before):
-        one: str | None = head
-        while one is not None and one in names and one not in order:
-            order.append(one)
-            one = names[one]
-    return order
+@dataclass(frozen=True)
+class _Movers:
+    folder: Path
+    naming: Naming
+    known: Known
+    files: Mapping[str, list[str]]
+    placed: Mapping[str, str]
 
+    def found(self) -> dict[str, bool]:
+        """The IDs that get a new name, heads of chains first; True where that has the same bytes."""
+        names, movers = self.naming.names, dict[str, bool]()
+        settled = {one for one in self.files if one in self.known.published or self._was_placed(one)}
+        for old in self._heads_first():
+            if old in self.files and names[old] != old and old not in settled:
+                equal = self._equal(old, names[old])
+                if not equal and self._is_published(old):
+                    continue
+                movers[old] = equal
+                settled |= {names[old]} if equal else set()
+        for old in (one for one, equal in movers.items() if not equal and names[one] in self.files):
+            if names[old] not in movers:
+                raise _conflict(self.folder, names[old])
+        return movers
 
-def _equal(folder: Path, old: str, of_old: Sequence[str], new: str, of_new: Sequence[str]) -> bool:
-    renamed = [new + name.removeprefix(old) for name in of_old]
-    return renamed == list(of_new) and all(
-        _bytes_of(folder / one) == _bytes_of(folder / other)
-        for one, other in zip(of_old, of_new, strict=True)
-    )
+    def _was_placed(self, one: str) -> bool:
+        return all(
+            name in self.placed and _is(self.folder / name, self.placed[name]) for name in self.files[one]
+        )
+
+    def _heads_first(self) -> list[str]:
+        names, before, order = self.naming.names, self.naming.before, list[str]()
+        for head in (old for old in names if old not in before):
+            one: str | None = head
+            while one is not None and one in names and one not in order:
+                order.append(one)
+                one = names[one]
+        return order
+
+    def _is_published(self, old: str) -> bool:
+        """Whether an ID that is a source's is the release's name of another model here; that was no mover.
+
+        Beside its own published name it is: another tool did this chain before. Alone it may be either.
+        """
+        head, new = self.naming.before.get(old), self.naming.names[old]
+        if head is None or head in self.files or old in self.known.sources:
+            return False
+        if new not in self.files:
+            raise _unclear(self.folder, old, head, new)
+        return True
+
+    def _equal(self, old: str, new: str) -> bool:
+        of_new = self.files.get(new, [])
+        return [new + name.removeprefix(old) for name in self.files[old]] == of_new and all(
+            _bytes_of(self.folder / one) == _bytes_of(self.folder / other)
+            for one, other in zip(self.files[old], of_new, strict=True)
+        )
 
 
 def _bytes_of(path: Path) -> str:
     """The digest of a file, or the one that a checksum file holds: that names its file besides."""
-    return path.read_text().split()[0] if path.name.endswith(CHECKSUM) else sha256_of(path)
+    return parts.read_checksum(path)[0] if path.name.endswith(CHECKSUM) else sha256_of(path)
 
 
 def _conflict(folder: Path, new: str) -> ArtifactError:
@@ -170,6 +221,17 @@ def _conflict(folder: Path, new: str) -> ArtifactError:
         f"{folder / (new + ARTIFACT)}: expected nothing or the same bytes under this name, got others",
         fix=f"find out which one is {new}, and move the other away",
     )
+
+
+def _unclear(folder: Path, old: str, head: str, new: str) -> ArtifactError:
+    return ArtifactError(
+        f"{folder / (old + ARTIFACT)}: {old} is a source, to be {new}, and the release's name of {head}; "
+        f"expected {head} or {new} beside it to tell which, got neither",
+        fix=f"add --source {old} if {new} is to be made of it, --published {old} if it was made of {head}",
+    )
+
+
+# ---- what becomes of files
 
 
 def _plan_file(plan: Plan, folder: Path, name: str, new: str, equal: bool) -> None:
@@ -184,15 +246,54 @@ def _plan_file(plan: Plan, folder: Path, name: str, new: str, equal: bool) -> No
         plan.moves.append((name, new, sha256))
 
 
-def _plan_lists(plan: Plan, folder: Path, release: str) -> None:
-    """`multipart.json`, and the manifest last: an entry follows its files."""
-    multipart, manifest = folder / MULTIPART, folder / starpilot.manifest_name(release)
-    if multipart.exists():
-        listed = [_renamed(entry, plan.ids) for entry in json.loads(multipart.read_bytes())]
-        _plan_text(plan, multipart, starpilot.multipart(_once(listed)))
-    if manifest.exists():
-        entries = [_renamed(entry, plan.ids) for entry in starpilot.read_manifest(manifest.read_bytes())]
-        _plan_text(plan, manifest, starpilot.manifest(with_rdf23(_once(entries))))
+def _plan_multipart(plan: Plan, folder: Path) -> None:
+    path = folder / MULTIPART
+    if not path.exists():
+        return
+    with _naming(path):
+        listed = _entries_of(path)
+        starpilot.multipart(_once(listed))  # only what has the form can be renamed
+        content = starpilot.multipart(_once([_renamed(entry, plan) for entry in listed]))
+    _plan_text(plan, path, content)
+
+
+def _entries_of(path: Path) -> list[Entry]:
+    try:
+        listed = json.loads(path.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise ArtifactError(f"expected JSON: {error}") from None
+    if not isinstance(listed, list) or not all(isinstance(entry, dict) for entry in listed):
+        raise ArtifactError(f"expected a list of artifacts, got {str(listed)[:60]}")
+    return listed
+
+
+def _plan_manifest(plan: Plan, folder: Path, naming: Naming, present: Collection[str]) -> None:
+    """Planned last, as an entry follows its files; it gains what has a place in it and an artifact here."""
+    path = folder / starpilot.manifest_name(naming.release)
+    if not path.exists():
+        return
+    with _naming(path):
+        listed = _once([_renamed(entry, plan) for entry in starpilot.read_manifest(path.read_bytes())])
+        starpilot.manifest(listed)  # only what has the form has an order
+        entries = {entry["id"]: entry for entry in listed}
+        missing = {
+            one: naming.after[one]
+            for one in naming.names.values()
+            if one in naming.after and one in present and one not in entries
+        }
+        plan.inserted.extend(missing)
+        order = namespace.placed([*entries, *missing], missing)
+        content = starpilot.manifest({**naming.entries, **entries}[one] for one in order)
+    _plan_text(plan, path, content)
+
+
+@contextlib.contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Errors in a list tell which file that is."""
+    try:
+        yield
+    except ArtifactError as error:
+        raise ArtifactError(f"{path}: {error.what}", fix=f"mend {path.name}, or move it away") from None
 
 
 def _plan_text(plan: Plan, path: Path, content: bytes) -> None:
@@ -200,8 +301,8 @@ def _plan_text(plan: Plan, path: Path, content: bytes) -> None:
         plan.writes[path.name] = content.decode()
 
 
-def _renamed(entry: Entry, ids: Mapping[str, str]) -> Entry:
-    old = entry.get("id")
+def _renamed(entry: Entry, plan: Plan) -> Entry:
+    old, ids = entry.get("id"), plan.ids | plan.equal
     if not isinstance(old, str) or old not in ids:
         return entry
     new = {**entry, "id": ids[old]}
@@ -214,6 +315,9 @@ def _renamed(entry: Entry, ids: Mapping[str, str]) -> Entry:
 def _once(entries: Sequence[Entry]) -> list[Entry]:
     """Without equal duplicates; two different ones of an ID are refused by whoever writes them."""
     return [entry for index, entry in enumerate(entries) if entry not in entries[:index]]
+
+
+# ---- doing it
 
 
 class _Memory:
@@ -238,29 +342,28 @@ class _Memory:
     def keep(self) -> None:
         """Write it down."""
         raw = {"plan": asdict(self.plan) if self.plan else None, "placed": self.placed}
-        write_bytes(self.path, json.dumps(raw, ensure_ascii=False, indent=1, sort_keys=True).encode())
+        write_bytes(self.path, json.dumps(raw, ensure_ascii=False, indent=1).encode())
 
 
 def _read_plan(raw: Mapping[str, Any]) -> Plan:
-    return Plan(
-        ids=raw["ids"],
-        moves=[(old, new, sha256) for old, new, sha256 in raw["moves"]],
-        writes=raw["writes"],
-        drops=[(name, sha256) for name, sha256 in raw["drops"]],
-        junk=raw["junk"],
-        stands=raw["stands"],
-    )
+    pairs = {
+        "moves": [(old, new, sha256) for old, new, sha256 in raw["moves"]],
+        "drops": [(name, sha256) for name, sha256 in raw["drops"]],
+    }
+    return Plan(**{**raw, **pairs})
 
 
 def _carry_out(folder: Path, memory: _Memory) -> None:
     plan = memory.plan or Plan()
     for old, new, sha256 in plan.moves:
         if _is(folder / old, sha256):
+            if (folder / new).exists():  # it came after this was planned
+                raise _conflict(folder, new.partition(ARTIFACT)[0])
             (folder / old).rename(folder / new)
     for name, text in plan.writes.items():
         write_bytes(folder / name, text.encode())
     for name, sha256 in plan.drops:
-        if _is(folder / name, sha256):
+        if (folder / plan.new_name(name)).exists() and _is(folder / name, sha256):
             (folder / name).unlink()
     for name in plan.junk:
         (folder / name).unlink(missing_ok=True)
