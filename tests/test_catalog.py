@@ -115,6 +115,13 @@ def test_members_are_the_origins_first_then_those_new_in_the_release(tmp_path):
     assert ids == [["ash"], ["ash", "pop2"]]
 
 
+def test_a_place_may_name_an_id_that_is_not_there_yet(tmp_path):
+    text = GOOD.replace("suffix", 'after = { pop23 = "rdfv23" }\nsuffix')
+    for _ in range(2):  # the second time from the cache
+        found = load(tmp_path, text, cache=tmp_path / "catalog.json")
+        assert [release.after for release in found.releases.values()] == [{}, {"pop23": "rdfv23"}]
+
+
 def test_a_model_overrides_the_defaults(tmp_path):
     extra = 'frame_skip = 1\ncameras = ["640x480"]\nmodel_size = "64x32"\n'
     extra += 'type = "supercombo"\nuses_external_gpu = true\n'
@@ -376,6 +383,55 @@ MISTAKES = {
         "ids",
         "release.v23.ids.ahs",
         ["did you mean ash?"],
+    ),
+    "place of an ID that is not published": (
+        "suffix",
+        'after = { popp3 = "ashgrove" }\nsuffix',
+        "after",
+        "release.v23.after.popp3",
+        ['found "popp3"', "an ID that release v23 publishes", "did you mean pop23?"],
+    ),
+    "place of a model's own ID": (
+        "suffix",
+        'after = { pop2 = "ashgrove" }\nsuffix',
+        "after",
+        "release.v23.after.pop2",
+        ["did you mean pop23?"],
+    ),
+    "place after a model's own ID": (
+        "suffix",
+        'after = { pop23 = "ash" }\nsuffix',
+        "after",
+        "release.v23.after.pop23",
+        ['found "ash"', "ashgrove, the name of ash in release v23"],
+    ),
+    "places in a ring": (
+        "suffix",
+        'after = { pop23 = "ashgrove", ashgrove = "pop23" }\nsuffix',
+        "after",
+        "release.v23.after.ashgrove",
+        ["the cycle ashgrove → pop23 → ashgrove", "a chain that ends"],
+    ),
+    "place after itself": (
+        "suffix",
+        'after = { pop23 = "pop23" }\nsuffix',
+        "after",
+        "release.v23.after.pop23",
+        ["the cycle pop23 → pop23"],
+    ),
+    "place that is no ID": (
+        "suffix",
+        "after = { pop23 = 3 }\nsuffix",
+        "after",
+        "release.v23.after.pop23",
+        ["found the number 3", "an ID of a-z"],
+    ),
+    "misspelled table of places": (
+        "suffix",
+        'aftre = { pop23 = "ashgrove" }\nsuffix',
+        "aftre",
+        "release.v23.aftre",
+        ["an unknown key", "did you mean after?"],
     ),
     "bad name in a release": (
         '"ashgrove"',

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+from contract import Project, generated, model
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -329,6 +330,125 @@ def test_ages(text: str, age: int) -> None:
 def test_other_ages_are_refused(text: str) -> None:
     with pytest.raises(YardError, match="expected an age"):
         seconds(text)
+
+
+# ---- releases that models.toml has no more
+
+
+def released(workspace: Workspace, name: str, *, recorded: bool = True) -> dict[str, Path]:
+    """A release that was built once: an artifact, its manifest twice, and the id map."""
+    manifest = f"model_names_{name}.json"
+    places = {
+        "a_driving_tinygrad.pkl": f"ready-for-resources/{name}/a_driving_tinygrad.pkl",
+        manifest: f"ready-for-resources/{name}/{manifest}",
+        "map": f"source-maps/model_id_namespace_{name}.json",
+    }
+    steps = {"release": places, "manifest": {manifest: f"manifests/{manifest}"}}
+    paths = {}
+    for kind, outputs in steps.items():
+        listed = []
+        for output, place in outputs.items():
+            path = paths[place] = workspace.path(place)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(f"{name} {output}".encode() * 100)
+            listed.append(Output(output, place, path.stat().st_size, digest(path.read_bytes())))
+        record = Record(f"{kind}:{name}", digest(name.encode()), {}, tuple(listed), "built", "", 0.0)
+        if recorded:
+            workspace.records.write(f"{name}_{kind}", record)
+    return paths
+
+
+def visible(workspace: Workspace) -> set[str]:
+    """Everything but the store, as workspace paths."""
+    paths = (path.relative_to(workspace.root).as_posix() for path in workspace.root.rglob("*"))
+    return {path for path in paths if not path.startswith(".store")}
+
+
+def test_a_release_that_is_declared_no_more_goes_as_the_dry_run_tells(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    released(workspace, "v21")
+    (workspace.path("ready-for-resources/v21") / "._a_driving_tinygrad.pkl").write_bytes(b"macOS's")
+    before = visible(workspace)
+    dry = gc(tmp_path, "--dry-run")
+    assert visible(workspace) == before
+    line = "release v21, which models.toml has no more: 5 files "
+    assert dry.stdout.splitlines()[0] == f"{line}would be removed"
+    told = json.loads(gc(tmp_path, "--dry-run", "--json").stdout)
+    done = gc(tmp_path)
+    assert (done.returncode, done.stdout.splitlines()[0]) == (0, f"{line}removed")
+    assert visible(workspace) == {"ready-for-resources", "manifests", "source-maps", "results"}
+    removed = {str(workspace.path(one)) for one in before - visible(workspace)}
+    assert removed - set(told["releases"]["v21"]["files"]) == {
+        str(workspace.path(one))
+        for one in ("ready-for-resources/v21", "results/v21_release.json", "results/v21_manifest.json")
+    }
+    assert told["bytes_freed"] > 4000
+
+
+def test_what_is_not_as_the_release_was_made_stays_and_is_told(workspace: Workspace, tmp_path: Path) -> None:
+    paths = released(workspace, "v21")
+    folder = workspace.path("ready-for-resources/v21")
+    edited, added = folder / "a_driving_tinygrad.pkl", folder / "notes.txt"
+    edited.write_bytes(b"somebody's")
+    added.write_text("mine")
+    done = gc(tmp_path)
+    for path in (edited, added):
+        assert f"{path.relative_to(workspace.root)}: of no release in models.toml" in done.stdout
+    assert sorted(path for path in folder.iterdir()) == [edited, added]
+    assert [path for path in paths.values() if path.exists()] == [edited]
+
+
+def test_a_folder_that_no_record_knows_is_told_and_left(workspace: Workspace, tmp_path: Path) -> None:
+    released(workspace, "v21", recorded=False)
+    workspace.path("ready-for-resources/mine").mkdir()
+    workspace.path("ready-for-resources/mine/v1_driving_tinygrad.pkl").write_bytes(b"mine")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    released(workspace, "v20")
+    workspace.path("ready-for-resources/v20").rename(elsewhere / "v20")
+    workspace.path("ready-for-resources/v20").symlink_to(elsewhere / "v20")
+    before, far = visible(workspace), sorted(elsewhere.rglob("*"))
+    done = gc(tmp_path)
+    assert (visible(workspace), sorted(elsewhere.rglob("*"))) == (before, far)
+    assert "ready-for-resources/v20: of no release in models.toml" in done.stdout
+    assert "ready-for-resources/v21/a_driving_tinygrad.pkl: of no release in models.toml" in done.stdout
+    assert "mine" not in done.stdout
+
+
+def test_a_record_leads_nowhere_but_to_its_own_release(workspace: Workspace, tmp_path: Path) -> None:
+    made(workspace, "pkl:one", b"of a model")
+    other = workspace.path("made/pkl_one_artifact")
+    output = Output("x", "made/pkl_one_artifact", other.stat().st_size, digest(b"of a model"))
+    for name, step in (("v21_release", "release:v21"), ("v20_manifest", "manifest:v99")):
+        workspace.records.write(name, Record(step, digest(b"k"), {}, (output,), "built", "", 0.0))
+    gc(tmp_path)
+    assert other.read_bytes() == b"of a model"
+    assert workspace.records.path_of("v20_manifest").exists()
+
+
+def test_declared_releases_are_never_touched_and_a_withdrawn_one_can_come_back(tmp_path: Path) -> None:
+    table = model("pop", generated("vision-conv+attention"), 'since = "v22"')
+    v23 = '[release.v23]\nfrom = "v22"\nsuffix = "3"\n'
+    project = Project(tmp_path / "yard", f'{table}[release.v22]\ncontract = "warp"\n{v23}')
+    (project.folder / "pyproject.toml").write_text(PLUGIN)
+    project.doit()
+    before = project.files()
+    assert "release v" not in project.doit("gc", "--keep", "0m").stdout
+    assert project.files() == before
+    project.edit(v23, "")
+    assert "release v23, which models.toml has no more: 5 files" in project.doit("gc").stdout
+    after = project.files()
+    assert after == {name: one for name, one in before.items() if "v23" not in name}
+    assert not project.path("ready-for-resources/v23").exists()
+    assert project.made() == []
+    (project.folder / "models.toml").open("a").write(v23)
+    assert project.made() == ["manifest:v23", "release:v23"]
+    again = project.files()
+    assert {name: one for name, one in again.items() if not name.startswith("results/")} == {
+        name: one for name, one in before.items() if not name.startswith("results/")
+    }
+    assert project.record("v23_release")["made"] == "restored"
 
 
 # ---- the rule, over random stores

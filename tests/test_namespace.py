@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rules.errors import CatalogError
-from rules.releasing.namespace import id_flaw, rename
+from rules.releasing.namespace import id_flaw, placed, rename
 
 RECONCILED = """
 opv8→opv83 opv9→opv93 opv10→opv103 opv11→opv113 opv12→opv123 opv13→opv133 op16→op163 op16d→op16d3
@@ -190,3 +190,41 @@ def test_adding_the_line_that_errors_give_always_ends_in_success(case):
             assert len(set(names.values())) == len(ids)
             return
     pytest.fail("the advice goes in circles")
+
+
+# ---- order
+
+
+@pytest.mark.parametrize(
+    ("ids", "after", "told"),
+    [
+        ("a rdfv23 b rdf23", {"rdf23": "rdfv23"}, "a rdfv23 rdf23 b"),
+        ("rdf23 a rdfv23", {"rdf23": "rdfv23"}, "a rdfv23 rdf23"),
+        ("rdf23 a b", {"rdf23": "rdfv23"}, "a b rdf23"),
+        ("a rdfv23 b", {"rdf23": "rdfv23"}, "a rdfv23 b"),
+        ("a b c d", {"d": "a", "b": "d"}, "a d b c"),
+        ("a b c d", {"d": "a", "c": "a"}, "a c d b"),
+        ("a b c", {"a": "x", "b": "a"}, "c a b"),
+        ("a b", {}, "a b"),
+    ],
+)
+def test_an_id_stands_right_after_its_anchor_or_at_the_end(ids, after, told):
+    assert placed(ids.split(), after) == told.split()
+
+
+SOME = st.sampled_from("abcdefxy")
+
+
+@given(st.permutations("abcdef"), st.lists(st.tuples(SOME, SOME)))
+def test_no_id_is_lost_and_the_others_keep_their_order(ids, pairs):
+    after = {one: anchor for one, anchor in pairs if one > anchor}  # so that there is no cycle
+    got = placed(ids, after)
+    assert sorted(got) == sorted(ids)
+    free = [one for one in ids if one not in after]
+    assert [one for one in got if one not in after] == free
+    for one, anchor in after.items():
+        if one in ids and anchor in ids:
+            between = got[got.index(anchor) + 1 : got.index(one)]
+            assert all(it in after for it in between)
+        elif one in ids:
+            assert all(it in after for it in got[got.index(one) :])
