@@ -101,8 +101,36 @@ def test_the_published_example_has_the_reconciled_names():
     assert len(wanted) == 29
     assert {old: renamed[old] for old in wanted} == wanted
     rdf2 = catalog.models["rdf2"]
+    assert catalog.releases["v23"].after == {"rdf23": "rdfv23"}
     told = (rdf2.name, rdf2.version, rdf2.series, rdf2.released)
     assert told == ("Regret Driven Framework V2 👀📡", "v15", "OP Series", "2026-08-10")
+
+
+def test_what_a_manifest_tells_of_rdf2_is_taken_and_where_it_stands_too(tmp_path):
+    path = tmp_path / "models.toml"
+    manifest = write(tmp_path / "names.json", [ENTRY | {"id": "rdf2"}])
+    report = imported(path, write(tmp_path / "m_v23.json", {"rdf2": git(REFS[0])}), manifest=manifest)
+    catalog = load(path)
+    assert (catalog.models["rdf2"].name, catalog.models["rdf2"].version) == ("Poplar 2 the 2nd", "v12")
+    assert (report.recovered, report.placed, catalog.releases["v23"].after) == ([], {}, {})
+
+
+@pytest.mark.parametrize(
+    ("release", "after"),
+    [
+        ('suffix = "3"', {"rdf23": "rdfv23"}),
+        ('suffix = "4"', {}),  # rdf24: another name, whose place nobody knows
+        ('suffix = "4"\nids = { rdf2 = "rdf23" }', {"rdf23": "rdfv23"}),
+        ('suffix = "3"\nafter = { rdf23 = "elm3" }', {"rdf23": "elm3"}),
+        ('suffix = "3"\nafter = { elm3 = "oak3" } # mine', {"elm3": "oak3", "rdf23": "rdfv23"}),
+    ],
+)
+def test_the_place_of_rdf23_is_written_once_and_only_under_that_name(tmp_path, release, after):
+    text = CATALOG + f'\n[release.v23]\nfrom = "v22"\n{release}\n'
+    path = write(tmp_path / "models.toml", text)
+    imported(path, write(tmp_path / "m_v23.json", {"rdf2": git(REFS[0])}))
+    assert load(path).releases["v23"].after == after
+    assert "# mine" not in release or "# mine" in path.read_text()
 
 
 def test_importing_twice_changes_nothing(tmp_path, maps):
