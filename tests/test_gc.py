@@ -386,6 +386,19 @@ def test_a_release_that_is_declared_no_more_goes_as_the_dry_run_tells(
     assert told["bytes_freed"] > 4000
 
 
+def test_bytes_of_a_withdrawn_release_alone_are_freed_with_it(workspace: Workspace, tmp_path: Path) -> None:
+    paths = released(workspace, "v21")
+    blobs = [digest(path.read_bytes()) for path in paths.values()]
+    for path in paths.values():
+        copy = tmp_path / "copy"
+        copy.write_bytes(path.read_bytes())
+        workspace.store.put(copy)
+    told = json.loads(gc(tmp_path, "--dry-run", "--json").stdout)
+    assert held(workspace) == set(told["blobs"]) == set(blobs)
+    gc(tmp_path)
+    assert held(workspace) == set()
+
+
 def test_what_is_not_as_the_release_was_made_stays_and_is_told(workspace: Workspace, tmp_path: Path) -> None:
     paths = released(workspace, "v21")
     folder = workspace.path("ready-for-resources/v21")
@@ -401,6 +414,7 @@ def test_what_is_not_as_the_release_was_made_stays_and_is_told(workspace: Worksp
 
 def test_a_folder_that_no_record_knows_is_told_and_left(workspace: Workspace, tmp_path: Path) -> None:
     released(workspace, "v21", recorded=False)
+    (workspace.path("ready-for-resources/v21") / "._x").write_bytes(b"macOS's")
     workspace.path("ready-for-resources/mine").mkdir()
     workspace.path("ready-for-resources/mine/v1_driving_tinygrad.pkl").write_bytes(b"mine")
     elsewhere = tmp_path / "elsewhere"

@@ -226,6 +226,7 @@ def test_a_duplicate_in_a_chain_is_no_release_of_another_model(folder):
         ("multipart.json", "5"),
         ("multipart.json", "[5]"),
         ("multipart.json", '[{"id": "pop2", "parts": 5}]'),
+        ("multipart.json", '[{"id": "pop2", "filename": "pop2", "parts": 5}]'),
         ("multipart.json", "[" * 100_000),
         ("model_names_v23.json", "[]"),
         ("model_names_v23.json", '{"models": [{"id": ["pop2"]}]}'),
