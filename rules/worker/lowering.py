@@ -30,10 +30,10 @@ CHUNK = 1 << 20
 # Far from the numbers of buffers, which the captures count; a kernel needs a few at most.
 FIRST_NUMBER, NUMBERS = 1 << 40, 1 << 20
 NUMBER, FRAME = struct.Struct("<I"), struct.Struct("<IQ")  # a task's number; that and an answer's length
-DIED: Any = False, "the process died"
+DIED: tuple[bool, Any] = False, "the process died"
 
-Work = Callable[[Any], tuple[int, UOp]]
-Answer = tuple[bool, Any]  # whether the kernel could be lowered, and its number and program, or why not
+Task = tuple[int, tuple[UOp, Any], dict[str, Any]]  # tinygrad's: number, kernel and renderer, settings
+compile_kernel: Callable[[Task], tuple[int, UOp]] = realize._compile_kernel
 
 
 def cores() -> int:
@@ -51,17 +51,17 @@ def side_by_side() -> None:
         realize._compile_kernel = alone
 
 
-def alone(task: Any, compile_kernel: Work = realize._compile_kernel) -> tuple[int, UOp]:
-    """Lower a kernel here, as a fork would have."""
-    return _result(pickle.dumps(_attempt(compile_kernel, task), protocol=5))
+def alone(task: Task) -> tuple[int, UOp]:
+    """Lower one kernel here; it becomes what it would have become in a fork."""
+    return _result(_attempt(task))
 
 
 class Forks:
     """What `realize.lower_and_compile` expects of a pool."""
 
-    def imap_unordered(self, work: Work, tasks: Iterable[Any]) -> Iterator[tuple[int, UOp]]:
-        """`work` of every task, in the tasks' order. Raises RuntimeError when it fails for one of them."""
-        for answer in _answers(work, list(tasks)):
+    def imap_unordered(self, work: object, tasks: Iterable[Task]) -> Iterator[tuple[int, UOp]]:
+        """Each task's kernel lowered, in the tasks' order. Raises RuntimeError when one cannot be."""
+        for answer in _answers(list(tasks)):
             yield _result(answer)
 
 
@@ -73,10 +73,10 @@ def _result(answer: bytes) -> tuple[int, UOp]:
     return lowered
 
 
-def _answers(work: Work, tasks: list[Any]) -> list[bytes]:
+def _answers(tasks: list[Task]) -> list[bytes]:
     """The pickled answer of every task; empty for one whose fork died over it."""
     queue, filling = os.pipe()
-    forks = [_fork(work, tasks, queue, filling) for _ in range(min(cores(), len(tasks)))]
+    forks = [_fork(tasks, queue, filling) for _ in range(min(cores(), len(tasks)))]
     os.close(queue)
     with contextlib.suppress(BrokenPipeError), open(filling, "wb") as file:  # noqa: PTH123
         file.writelines(NUMBER.pack(number) for number in range(len(tasks)))
@@ -109,7 +109,7 @@ def _said(forks: list[tuple[int, int]]) -> list[bytearray]:
     return list(said.values())
 
 
-def _fork(work: Work, tasks: list[Any], queue: int, filling: int) -> tuple[int, int]:
+def _fork(tasks: list[Task], queue: int, filling: int) -> tuple[int, int]:
     """Fork a child that takes tasks by their numbers: the end of the pipe it answers on, and its process."""
     reader, writer = os.pipe()
     if process := os.fork():
@@ -121,21 +121,24 @@ def _fork(work: Work, tasks: list[Any], queue: int, filling: int) -> tuple[int, 
         with open(writer, "wb") as answers, Context(ALLOW_DEVICE_USAGE=0, TRACK_MATCH_STATS=0):  # noqa: PTH123
             while number := os.read(queue, NUMBER.size):
                 (index,) = NUMBER.unpack(number)
-                content = pickle.dumps(_attempt(work, tasks[index]), protocol=5)
+                content = _attempt(tasks[index])
                 answers.write(FRAME.pack(index, len(content)) + content)
     finally:
         os._exit(0)
 
 
-def _attempt(work: Work, task: Any) -> Answer:
-    """Lower one kernel; its numbers follow from what it is, not from what was lowered before it."""
+def _attempt(task: Task) -> bytes:
+    """Lower one kernel; its numbers follow from what it is, not from what was lowered before it.
+
+    Returns the pickle of whether that went well, and of number and program or of what went wrong.
+    """
     before = UOp.unique_num
     _, (kernel, _), _ = task
     UOp.unique_num = itertools.count(FIRST_NUMBER + int.from_bytes(kernel.key[:4]) * NUMBERS)
     try:
-        return True, work(task)
+        return pickle.dumps((True, compile_kernel(task)), protocol=5)
     except Exception:
-        return False, traceback.format_exc()
+        return pickle.dumps((False, traceback.format_exc()), protocol=5)
     finally:
         UOp.unique_num = before
 

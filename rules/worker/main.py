@@ -38,7 +38,7 @@ FIRST_NUMBER = 1_000_000
 
 def compile_(request: dict[str, Any]) -> dict[str, Any]:
     """Capture every JIT, replay them, write the artifacts; returns facts about what was made."""
-    gc.disable()  # a capture makes millions of objects that all stay: looking through them took a tenth of it
+    gc.disable()  # captures are millions of objects that all stay: looking through them took a tenth of it
     UOp.unique_num = itertools.count(FIRST_NUMBER)
     lowering.side_by_side()
     unit = LAYOUTS[request["layout"]](request)
@@ -55,6 +55,7 @@ def compile_(request: dict[str, Any]) -> dict[str, Any]:
 
 def verify_(request: dict[str, Any]) -> dict[str, Any]:
     """Load the artifacts in this fresh process and drive them (see `verify.py`)."""
+    gc.disable()
     return verify.verify(LAYOUTS[request["layout"]](request), request)
 
 
