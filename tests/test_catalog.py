@@ -10,6 +10,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from contract import HEAD
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -20,21 +21,9 @@ from rules.errors import CatalogError
 ROOT = Path(__file__).parent.parent
 SHIPPED = [ROOT / "models.toml", ROOT / "examples" / "starpilot" / "models.toml"]
 
-GOOD = """\
-[defaults]
-flags = "cpu"
-model_size = "512x256"
-cameras = ["1928x1208", "1344x760"]
-frame_skip = 4
-
-[toolchains.default]
-tinygrad = "0.14.0"
-
-[flags.cpu]
-DEV = "CPU:X86"
-NUM_CPU_THREADS = 1
-PARALLEL = 0
-
+GOOD = (
+    HEAD
+    + """
 [flags.qcom]
 DEV = "QCOM"
 IMAGE = 2
@@ -65,6 +54,15 @@ from = "v22"
 suffix = "3"
 ids = { ash = "ashgrove" }
 """
+)
+CPU = {
+    "CC": "echo",
+    "DEV": "CPU:X86",
+    "FLOAT16": "1",
+    "IMAGE": "0",
+    "NUM_CPU_THREADS": "1",
+    "PARALLEL": "0",
+}
 
 
 def write(tmp_path, text):
@@ -98,7 +96,7 @@ def test_a_good_catalog(tmp_path):
     assert (pop2.contract, pop2.model_size, pop2.community_favorite) == ("warp", (512, 256), False)
     assert pop2.cameras == (Camera(1928, 1208), Camera(1344, 760))
     assert str(pop2.cameras[0]) == "1928x1208"
-    assert pop2.flags.values == {"DEV": "CPU:X86", "NUM_CPU_THREADS": "1", "PARALLEL": "0"}
+    assert pop2.flags.values == CPU
     assert pop2.source.kind == "generated"
     assert pop2.source.options == {"architecture": "supercombo-24", "seed": 1, "width": 8}
     assert (ash.flags.name, ash.flags.requires, ash.flags.expected_device) == ("qcom", "device:QCOM", "QCOM")
@@ -345,7 +343,13 @@ MISTAKES = {
         ["unchecked", "did you mean IMAGE?"],
     ),
     "unknown setting": ("requires", "require", "require ", "flags.qcom.require", ["did you mean requires?"]),
-    "flag of the wrong kind": ("IMAGE = 2", 'IMAGE = "2"', "IMAGE", "flags.qcom.IMAGE", ['"2"', "mean 2?"]),
+    "flag of the wrong kind": (
+        "IMAGE = 2",
+        'IMAGE = "2"',
+        'IMAGE = "2"',
+        "flags.qcom.IMAGE",
+        ['"2"', "mean 2?"],
+    ),
     "no device": ('DEV = "QCOM"\n', "", "[flags.qcom]", "flags.qcom.DEV", ["found nothing"]),
     "no thread pin": (
         "NUM_CPU_THREADS = 1\n",
@@ -467,7 +471,7 @@ MISTAKES = {
         ["number 21"],
     ),
     "frame skip true": ("frame_skip = 4", "frame_skip = true", "frame_skip", "defaults.frame_skip", ["true"]),
-    "huge number": ("IMAGE = 2", "IMAGE = 0x" + "f" * 5000, "IMAGE", "flags.qcom.IMAGE", ["64 bits"]),
+    "huge number": ("IMAGE = 2", "IMAGE = 0x" + "f" * 5000, "IMAGE = 0x", "flags.qcom.IMAGE", ["64 bits"]),
     "two toolchains in one": (
         'tinygrad = "0.14.0"',
         'tinygrad = "0.14.0"\npath = "x"',
@@ -536,7 +540,7 @@ def test_a_key_twice_names_both_lines(tmp_path):
 
 def test_a_syntax_error_keeps_its_line_and_column(tmp_path):
     what = refusal(tmp_path, GOOD.replace("IMAGE = 2", "IMAGE = two")).what
-    assert what.startswith(f"models.toml:{line_of(GOOD, 'IMAGE')}:9: not TOML: ")
+    assert what.startswith(f"models.toml:{line_of(GOOD, 'IMAGE = 2')}:9: not TOML: ")
 
 
 def test_text_inside_strings_and_arrays_is_no_statement(tmp_path):

@@ -10,30 +10,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from contract import DODO, HEAD
 
 from rules.keeping import blocks
 from rules.keeping.lock import holding
 
 DOIT = Path(sys.executable).with_name("doit")
 HEAVY = ("tinygrad", "onnx", "numpy", "jsonschema", "rich", "tomlkit", "tomllib", "http.client", "fsspec")
-DODO = """from rules.tasks import Yard
-yard = Yard("models.toml")
-DOIT_CONFIG, task_graph = yard.config, yard.tasks
-"""
-HEAD = """[defaults]
-flags = "cpu"
-model_size = "512x256"
-cameras = ["1928x1208", "1344x760"]
-frame_skip = 4
-[toolchains.default]
-tinygrad = "0.14.0"
-[flags.cpu]
-DEV = "CPU:X86"
-CC = "echo"
-FLOAT16 = 1
-IMAGE = 0
-NUM_CPU_THREADS = 1
-PARALLEL = 0
+OTHER = """\
 [flags.other]
 extends = "cpu"
 FLOAT16 = 0
@@ -106,7 +90,7 @@ def template(tmp_path_factory):
     """Two tiny models, all built."""
     folder = tmp_path_factory.mktemp("template")
     (folder / "dodo.py").write_text(DODO)
-    (folder / "models.toml").write_text(HEAD + model("a", 1) + model("b", 2, flags="other"))
+    (folder / "models.toml").write_text(HEAD + OTHER + model("a", 1) + model("b", 2, flags="other"))
     project = Project(folder)
     assert project.made() == {f"{step}:{one}" for step in CHAIN for one in "ab"}
     return folder
