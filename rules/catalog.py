@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from rules import flags, layouts
-from rules.errors import CatalogError
 from rules.keeping import files
 
 Table = dict[str, Any]
@@ -193,10 +192,9 @@ def load(path: Path, *, machine: str | None = None, cache: Path | None = None) -
     try:
         content = path.read_bytes()
     except OSError as error:
-        fix = "name a catalog that exists, or run in the folder that holds models.toml"
-        raise CatalogError(
-            f"{path.name}: cannot be read: {error.strerror}; expected {path}", fix=fix
-        ) from None
+        from rules import faults
+
+        raise faults.unreadable(path, error) from None
     machine = machine or platform.machine()
     digest = _digest(content, machine)
     tree = _cached(cache, digest) if cache else None

@@ -17,7 +17,7 @@ from rules.commands import delivery, direct
 from rules.commands.arguments import HELP, Parser, UsageError, option
 from rules.commands.command import CATALOG, INTERRUPTED
 from rules.commands.direct import Wish
-from rules.errors import CatalogError, YardError
+from rules.errors import CatalogError, YardError, refused
 from rules.graph import MONITORING
 from rules.releasing import parts
 from rules.tasks import Yard
@@ -49,7 +49,7 @@ def main() -> int:
     except (YardError, InvalidDodoFile) as error:
         print(f"ERROR: {error}", file=sys.stderr)
     except OSError as error:
-        print(f"ERROR: {PROGRAM}: {error}", file=sys.stderr)
+        print(f"ERROR: {refused(error, PROGRAM)}", file=sys.stderr)
     except KeyboardInterrupt:
         return INTERRUPTED
     return YardError.exit_code
@@ -66,6 +66,7 @@ def _main(words: Sequence[str]) -> int:
     if options["split_artifact"]:
         return _split(Path(options["split_artifact"]), options)
     yard = yard or _yard()
+    _check_output(options["output_dir"])
     if options["list"]:
         return _list(yard)
     if options["dm"]:
@@ -101,6 +102,17 @@ def _parse(words: Sequence[str], known: Iterable[str]) -> tuple[dict[str, Any], 
         raise UsageError(f"{PROGRAM}: unexpected {operands[0]}", fix=fix)
     options["gpu"] = options["gpu"] or options["external_gpu"]
     return options, [*options["model"], *(one for one in own if options[f"id:{one}"])]
+
+
+def _check_output(named: str | None) -> None:
+    """Before hours of compiling: the finished files must have a place to go. Raises UsageError."""
+    for place in (Path(named), *Path(named).absolute().parents) if named else ():
+        if place.exists():
+            if not place.is_dir():
+                raise UsageError(
+                    f"{PROGRAM}: --output-dir: expected a folder, got the file {place}", fix="name a folder"
+                )
+            return
 
 
 def _help() -> str:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from rules.catalog import Source
-from rules.errors import SourceError
+from rules.errors import SourceError, located
 from rules.keeping.digests import Digest
 from rules.keeping.files import write_bytes
 from rules.sources import kind_of
@@ -93,7 +93,9 @@ def read(path: Path) -> Lock:
         raw = json.loads(path.read_bytes())
     except FileNotFoundError:
         return Lock(path.name)
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise _damaged(path, located(error)) from None
+    except ValueError as error:
         raise _damaged(path, str(error)) from None
     try:
         if raw["format"] != FORMAT:

@@ -9,7 +9,7 @@ from doit.cmd_base import Command as DoitCommand
 from doit.cmdparse import CmdOption, DefaultUpdate
 
 from rules.commands.arguments import HELP, Parser, UsageError, option, typed
-from rules.errors import YardError
+from rules.errors import YardError, refused
 
 if TYPE_CHECKING:
     from rules.tasks import Yard
@@ -32,6 +32,7 @@ class AnyOrder(DoitCommand):  # type: ignore[misc]
     """A doit command that takes options anywhere and tells failures in a sentence; a base for doit's own."""
 
     _cmdparser: Parser | None
+    needs_dodo = True
 
     def get_options(self) -> list[CmdOption]:
         """The command's options, --help, and --workspace when it loads tasks."""
@@ -66,7 +67,7 @@ class AnyOrder(DoitCommand):  # type: ignore[misc]
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 0
         except OSError as error:
-            print(f"ERROR: {self.bin_name} {self.name}: {error}", file=sys.stderr)
+            print(f"ERROR: {refused(error, f'{self.bin_name} {self.name}')}", file=sys.stderr)
             return YardError.exit_code
         except KeyboardInterrupt:
             return INTERRUPTED
@@ -80,7 +81,32 @@ class AnyOrder(DoitCommand):  # type: ignore[misc]
             self._choose_workspace(options.pop("workspace"))
         self.pdb = options.get("pdb", False)
         options.update(self.opt_vals)
+        if hasattr(self, "loader") and "dodoFile" in options:
+            self._check_dodo(Path(options["dodoFile"]), options)
         return int(self.execute(options, operands) or 0)
+
+    def _check_dodo(self, path: Path, options: dict[str, Any]) -> None:
+        """doit imports what the path names. Raises UsageError for no Python file, NoCatalog for no file."""
+        default = path == Path(DODO)
+        if path.exists() and not (path.is_file() and path.suffix == ".py"):
+            found = "a folder" if path.is_dir() else path.name
+            raise self._not_dodo(found)
+        if path.exists() or options["seek_file"] or (default and not self.needs_dodo):
+            return
+        raise self._no_dodo(path) if default else self._not_dodo(f"{path}, which is not there")
+
+    def _not_dodo(self, found: str) -> UsageError:
+        what = f"{self.bin_name} {self.name}: --file: expected a {DODO}, got {found}"
+        return UsageError(what, fix=f"name the {DODO} beside {CATALOG}")
+
+    def _no_dodo(self, path: Path) -> NoCatalog:
+        folder, init = path.absolute().parent, f"{self.bin_name} init"
+        if (folder / CATALOG).exists():
+            return NoCatalog(f"{folder}: {path.name} is not here", fix=f"{init} writes one beside {CATALOG}")
+        return NoCatalog(
+            f"{folder}: neither {path.name} nor {CATALOG} is here",
+            fix=f"go to the folder that holds them, or {init} lays out a new one",
+        )
 
     def _choose_workspace(self, named: str | None) -> None:
         """Before a dodo.py is loaded, and before doit changes to its folder."""
@@ -125,6 +151,8 @@ class Command(AnyOrder):
 class CatalogCommand(Command):
     """A command that asks a catalog: that of the dodo.py, or the folder's models.toml when there is none."""
 
+    needs_dodo = False
+
     def __init__(self, task_loader: Any, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.loader = task_loader
@@ -145,10 +173,7 @@ class CatalogCommand(Command):
         if options.get("dodoFile") == DODO and not options["seek_file"] and not Path(DODO).exists():
             if (folder / CATALOG).exists():
                 return Yard(folder / CATALOG)
-            raise NoCatalog(
-                f"{folder.resolve()}: neither {DODO} nor {CATALOG} is here",
-                fix=f"go to the folder that holds them, or {self.bin_name} {self.name} --file FOLDER/{DODO}",
-            )
+            raise self._no_dodo(folder.resolve() / DODO)
         self.loader.setup(options)
         yard: Yard | None = self.loader.load_doit_config().get("yard")
         if yard is None:

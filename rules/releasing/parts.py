@@ -11,7 +11,7 @@ from io import FileIO
 from pathlib import Path
 from typing import BinaryIO
 
-from rules.errors import ArtifactError, WorkspaceError
+from rules.errors import CHECK, ArtifactError, WorkspaceError, cause, located
 from rules.keeping.files import TEMPORARY_PREFIX, replacing, sync_directory
 
 LIMIT = 100_000_000  # bytes a resource repository takes in one file
@@ -100,8 +100,8 @@ def split(file: Path, directory: Path, *, part_size: int = PART_SIZE, force: boo
     Raises ArtifactError for the file, WorkspaceError for the directory.
     """
     with _told(file, f"cannot be split into {directory}"):
-        _check_place(directory, file.name)
         size = _size(file, force)
+        _check_place(directory, file.name)
         parts = [directory / name for name in part_names(file.name, size, part_size)]
         _sweep(directory, file.name)
         sha256 = _write_parts(file, size, parts, part_size)
@@ -150,8 +150,8 @@ def _told(path: Path, what: str) -> Iterator[None]:
         yield
     except OSError as error:
         raise WorkspaceError(
-            f"{path}: {what}: {error.strerror or error}" + (f" ({error.filename})" if error.filename else ""),
-            fix="check the path, its permissions and the free space, then run the command again",
+            f"{path}: {what}: {located(error) if error.filename != str(path) else cause(error)}",
+            fix=f"{CHECK}, then run the command again",
         ) from error
 
 
