@@ -40,6 +40,7 @@ OPTIONS = (
 )
 NEEDS_NO_CATALOG = ("--split-artifact", "--help", "-h")
 PROGRAM = "models"
+LISTS = "models --list lists the models, models --help the options"
 
 
 def main() -> int:
@@ -73,7 +74,7 @@ def _main(words: Sequence[str]) -> int:
         return _monitoring(yard, options)
     if not ids:
         raise UsageError(
-            f"{PROGRAM}: nothing to build is named", fix="write --ID, --model ID, --dm or --list"
+            f"{PROGRAM}: nothing to build is named", fix=f"write --ID, --model ID or --dm; {LISTS}"
         )
     return _models(yard, ids, options)
 
@@ -98,7 +99,8 @@ def _parse(words: Sequence[str], known: Iterable[str]) -> tuple[dict[str, Any], 
     parser = Parser(PROGRAM, [CmdOption(one) for one in (*OPTIONS, *id_options)])
     options, operands = parser.parse(words)
     if operands:
-        fix = f"to build a model, write --{operands[0]}"
+        near = flags.nearest(operands[0], [*own, *taken])
+        fix = f"did you mean --{near}? else {LISTS}" if near else LISTS
         raise UsageError(f"{PROGRAM}: unexpected {operands[0]}", fix=fix)
     options["gpu"] = options["gpu"] or options["external_gpu"]
     return options, [*options["model"], *(one for one in own if options[f"id:{one}"])]
@@ -133,7 +135,7 @@ def _wish(model_id: str, yard: Yard, options: dict[str, Any]) -> Wish:
 
 def _unknown(model_id: str, yard: Yard) -> UsageError:
     near = flags.nearest(model_id, yard.catalog.models)
-    meant = f"did you mean {near}? else " if near else ""
+    meant = f"did you mean {near}? else " if near else "models --list lists the models; else "
     return UsageError(
         f"{model_id}: no such model in {yard.catalog.path.name}, and no folder {STAGED} is here",
         fix=f"{meant}name its ONNX files with --input-dir DIR or --onnx FILE",

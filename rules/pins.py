@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from rules.catalog import Source
+from rules.counting import counted
 from rules.errors import SourceError, located
 from rules.keeping.digests import Digest
 from rules.keeping.files import write_bytes
@@ -55,9 +56,9 @@ class Lock:
         pins = self.models.get(model_id)
         pinned = pins.files.get(role) if pins else None
         if pinned is None:
-            raise self._error(model_id, f"expected no {role}.onnx, got one of {size:,} bytes")
+            raise self._error(model_id, f"expected no {role}.onnx, got one of {counted(size, 'byte')}")
         if pinned.size != size:
-            raise self._error(model_id, f"{role}.onnx: expected {pinned.size:,} bytes, got {size:,}")
+            raise self._error(model_id, f"{role}.onnx: expected {counted(pinned.size, 'byte')}, got {size:,}")
         if pinned.sha256 != sha256:
             raise self._error(model_id, f"{role}.onnx: expected sha256 {pinned.sha256}, got {sha256}")
 

@@ -409,7 +409,7 @@ def test_impossible_out_of_band_lengths(put: Any, length: int, where: str) -> No
 
 def test_buffers_that_nothing_uses(put: Any) -> None:
     report = inspect(put(out_of_band({}, [b"a"]) + struct.pack("<q", 3) + b"abc"))
-    assert report.verdict == "trailing bytes: 1 out-of-band buffers that nothing uses"
+    assert report.verdict == "trailing bytes: 1 out-of-band buffer that nothing uses"
 
 
 # ---- hostile

@@ -2,11 +2,13 @@
 
 import os
 import sys
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from doit.cmd_base import Command as DoitCommand
 from doit.cmdparse import CmdOption, DefaultUpdate
+from doit.exceptions import InvalidCommand
 
 from rules.commands.arguments import HELP, Parser, UsageError, option, typed
 from rules.errors import YardError, refused
@@ -39,11 +41,14 @@ class AnyOrder(DoitCommand):  # type: ignore[misc]
         shared = (WORKSPACE, HELP) if hasattr(self, "loader") else (HELP,)
         return [*super().get_options(), *map(CmdOption, shared)]
 
+    def _commands(self) -> Collection[str]:
+        return self.loader.cmd_names if hasattr(self, "loader") else ()
+
     @property
     def cmdparser(self) -> Parser:
         """The parser of the command's own options."""
         if self._cmdparser is None:
-            self._cmdparser = Parser(f"{self.bin_name} {self.name}", self.get_options())
+            self._cmdparser = Parser(f"{self.bin_name} {self.name}", self.get_options(), self._commands())
             self._cmdparser.overwrite_defaults(self.config_vals)
         return self._cmdparser
 
@@ -83,7 +88,25 @@ class AnyOrder(DoitCommand):  # type: ignore[misc]
         options.update(self.opt_vals)
         if hasattr(self, "loader") and "dodoFile" in options:
             self._check_dodo(Path(options["dodoFile"]), options)
-        return int(self.execute(options, operands) or 0)
+        try:
+            return int(self.execute(options, operands) or 0)
+        except InvalidCommand as error:
+            raise self._refused(error, operands) from None
+
+    def _refused(self, error: InvalidCommand, words: list[str]) -> UsageError:
+        """What doit refuses, with the nearest name and where all names are listed."""
+        from rules.commands import selection
+
+        targets = {target: task.name for task in getattr(self, "task_list", ()) for target in task.targets}
+        tasks = [task.name for task in getattr(self, "task_list", ())]
+        if error.not_found is not None:
+            if meant := targets.get(str(Path(error.not_found).absolute())):
+                return selection.unknown("command or task", error.not_found, meant)
+            return selection.refused(words, tasks, self.loader.cmd_names, error.not_found)
+        lost = next((word for word in words if word not in tasks), None) if tasks else None
+        if lost is None:
+            return UsageError(f"{self.bin_name} {self.name}: {error}".splitlines()[0])
+        return selection.unknown("task", lost, selection.near_task(lost, tasks))
 
     def _check_dodo(self, path: Path, options: dict[str, Any]) -> None:
         """doit imports what the path names. Raises UsageError for no Python file, NoCatalog for no file."""

@@ -7,6 +7,7 @@ from typing import Any
 from rules.commands import selection, wording
 from rules.commands.arguments import JSON, VERIFY, option
 from rules.commands.command import CatalogCommand
+from rules.counting import counted
 from rules.decide import Decision
 
 EXIT_CODE = option("exit_code", "exit with 1 when something is outdated")
@@ -41,4 +42,4 @@ class Outdated(CatalogCommand):
         for one in outdated:
             print(f"{one.step.task:<{width}}  {wording.line(one)}")
         if not outdated:
-            print(f"nothing is outdated: {all_steps} steps are up to date", file=sys.stderr)
+            print(f"nothing is outdated: {counted(all_steps, 'step')} up to date", file=sys.stderr)

@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+from rules import flags
 from rules.commands import damage, selection, wording
 from rules.commands.arguments import JSON, VERIFY, UsageError
 from rules.commands.command import CatalogCommand
@@ -39,7 +40,8 @@ class Why(CatalogCommand):
         own = [step for step in graph.steps.values() if step.model == name]
         if not own:
             if kind is not None:
-                raise selection.unknown("model", name, {s.model for s in graph.steps.values() if s.model})
+                models = {step.model for step in graph.steps.values() if step.model}
+                raise selection.unknown("model", name, flags.nearest(name, models))
             return _named(graph, name)
         if kind is None:
             return own
@@ -56,7 +58,8 @@ def _named(graph: Graph, name: str) -> list[Step]:
     try:
         return selection.named(graph, [name])
     except UsageError:
-        raise selection.unknown("model or task", name, [*models, *graph.steps]) from None
+        near = flags.nearest(name, [*models, *graph.steps])
+        raise selection.unknown("model or task", name, near) from None
 
 
 def _causes(graph: Graph, judge: Judge, steps: list[Step]) -> list[Decision]:

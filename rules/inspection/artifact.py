@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rules.counting import counted
 from rules.inspection import graph
 from rules.inspection.container import Container, Place, container_of, place_of, starts_pickle
 from rules.inspection.opcodes import Machine, Mapping
@@ -175,7 +176,9 @@ def _left_over(machine: Machine) -> list[Damage]:
         found.append(Damage("trailing bytes", f"trailing bytes: {tape.left} after byte {tape.position}"))
     if unused:
         found.append(
-            Damage("trailing bytes", f"trailing bytes: {unused} out-of-band buffers that nothing uses")
+            Damage(
+                "trailing bytes", f"trailing bytes: {counted(unused, 'out-of-band buffer')} that nothing uses"
+            )
         )
     return found
 

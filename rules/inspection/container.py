@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from rules.counting import counted
 from rules.errors import ArtifactError
 from rules.inspection.opcodes import TABLE
 from rules.inspection.whole import Damage, Tape, Whole
@@ -131,7 +132,9 @@ def _out_of_band(whole: Whole) -> Container:
     tape = Tape(whole, 0, whole.size)
     count = _length(tape, "the opcodes")
     if count > tape.left:
-        short = Damage("truncated", f"truncated at byte {whole.size}: the opcodes want {count} bytes from 8")
+        short = Damage(
+            "truncated", f"truncated at byte {whole.size}: the opcodes want {counted(count, 'byte')} from 8"
+        )
         return Container(LENGTH, whole.size, [], [short])
     tape.skip(count)
     sizes: list[int] = []
@@ -151,7 +154,9 @@ def _buffers(tape: Tape) -> Iterator[int]:
         size = _length(tape, what := f"out-of-band buffer {index}")
         at = tape.position
         if size > tape.left:
-            raise Damage("truncated", f"truncated at byte {tape.stop}: {what} wants {size} bytes from {at}")
+            raise Damage(
+                "truncated", f"truncated at byte {tape.stop}: {what} wants {counted(size, 'byte')} from {at}"
+            )
         tape.skip(size)
         yield size
     raise Damage("bomb", f"pickle bomb: more than {BUFFERS} out-of-band buffers at byte {tape.position}")
@@ -161,5 +166,5 @@ def _length(tape: Tape, what: str) -> int:
     at = tape.position
     size = int.from_bytes(tape.take(LENGTH), "little", signed=True)
     if size < 0:
-        raise Damage("malformed", f"malformed at byte {at}: {what} of {size} bytes")
+        raise Damage("malformed", f"malformed at byte {at}: {what} of {counted(size, 'byte')}")
     return size
