@@ -51,7 +51,7 @@ def place_of(path: Path) -> Place:
     match = _PART.fullmatch(path.name)
     whole = path.with_name(match["whole"]) if match else path
     if match and path.exists():
-        files = _chunks(whole) if match["kind"].startswith("chunk") else _parts(whole) or [whole]
+        files = chunks_of(whole) if match["kind"].startswith("chunk") else _parts(whole) or [whole]
     else:
         files = [path] if path.exists() else _parts(path)
         whole = path
@@ -84,7 +84,8 @@ def _parts(whole: Path) -> list[Path]:
     return found
 
 
-def _chunks(whole: Path) -> list[Path]:
+def chunks_of(whole: Path) -> list[Path]:
+    """The chunks of `whole` in order, as many as its marker says. Raises Damage when one is missing."""
     marker = whole.with_name(f"{whole.name}.chunkmanifest")
     try:
         with marker.open("rb") as file:

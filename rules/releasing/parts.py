@@ -92,6 +92,17 @@ def digest(files: Iterable[Path]) -> tuple[str, int]:
     return whole.hexdigest(), size
 
 
+def pour(sources: Iterable[Path], sink: BinaryIO) -> str:
+    """Write `sources` into `sink`, one after the other; the sha256 (hex) of it all. Raises OSError."""
+    sha256 = hashlib.sha256()
+    for path in sources:
+        with path.open("rb", buffering=0) as file:
+            for block in _blocks(file):
+                sink.write(block)
+                sha256.update(block)
+    return sha256.hexdigest()
+
+
 def split(file: Path, directory: Path, *, part_size: int = PART_SIZE, force: bool = False) -> Parts:
     """Write the parts of `file` and their `.sha256` into `directory`, in place of an earlier split.
 
@@ -306,14 +317,8 @@ def _check_target(target: Path, taken: list[Path]) -> None:
 
 
 def _concatenate(checksum_file: Path, expected: str, sources: list[Path], target: Path) -> None:
-    sha256 = hashlib.sha256()
     with replacing(target) as sink:
-        for path in sources:
-            with path.open("rb", buffering=0) as file:
-                for block in _blocks(file):
-                    sink.write(block)
-                    sha256.update(block)
-        _check_sum(checksum_file, expected, sha256.hexdigest(), sources)
+        _check_sum(checksum_file, expected, pour(sources, sink), sources)
 
 
 def _check_sum(checksum_file: Path, expected: str, got: str, sources: list[Path]) -> None:
