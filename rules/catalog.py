@@ -36,13 +36,13 @@ class Camera:
 
 @dataclass(frozen=True, slots=True)
 class Toolchain:
-    """Which tinygrad compiles: a release, a folder (relative to models.toml), or a git URL with a commit."""
+    """Which tinygrad compiles: a release, or a folder (relative to models.toml)."""
 
     name: str
     tinygrad: str | None
     path: str | None
-    git: str | None
-    commit: str | None
+    git: str | None = None
+    commit: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,7 +284,7 @@ def _flat(raw: Table, machine: str) -> Table:
     releases = raw.get("release", {})
     return {
         "toolchains": {
-            name: [table.get(key) for key in ("tinygrad", "path", "git", "commit")]
+            name: [table.get(key) for key in ("tinygrad", "path")]
             for name, table in raw["toolchains"].items()
         },
         "flags": {

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from rules import catalog, faults
 from rules.catalog import Camera
 from rules.errors import CatalogError
+from rules.sources import generated
 
 ROOT = Path(__file__).parent.parent
 SHIPPED = [ROOT / "models.toml", ROOT / "examples" / "starpilot" / "models.toml"]
@@ -477,15 +478,23 @@ MISTAKES = {
         'tinygrad = "0.14.0"\npath = "x"',
         "[toolchains",
         "toolchains.default",
-        ["exactly one"],
+        ["either tinygrad"],
     ),
-    "git without a commit": (
+    "a toolchain from git": (
         'tinygrad = "0.14.0"',
         'git = "x"',
         "[toolchains",
-        "toolchains.default.commit",
-        ["40 hexadecimal"],
+        "toolchains.default",
+        ["the keys git", "a clone"],
     ),
+    "unknown architecture": (
+        '"supercombo-24"',
+        '"supercombo-25"',
+        "source",
+        "models.pop2.source.architecture",
+        ['"supercombo-25"', "vision-mixer+gru", "did you mean supercombo-24?"],
+    ),
+    "odd width": ("width = 8", "width = 7", "source", "models.pop2.source.width", ["even number from 4"]),
     "release name": ("[release.v22]", "[release.next]", "[release.next]", "release.next", ["v22"]),
     "wrong table": ("[models.pop2]", "[models]\nx = 1\n[models.pop2]", "x", "models.x", ["a model"]),
 }
@@ -660,6 +669,13 @@ def test_any_text_gives_a_catalog_or_a_catalog_error(text):
             assert re.match(r"models\.toml:\d+: |models\.toml:\d+:\d+: ", error.what)
         else:
             assert found == catalog.load(path, machine="x86_64")
+
+
+def test_the_catalog_knows_every_architecture_and_every_width_that_can_be_made():
+    schema = json.loads(catalog.SCHEMA.read_text("utf-8"))
+    made = schema["$defs"]["generated_source"]["properties"]
+    assert made["architecture"]["enum"] == list(generated.architectures())
+    assert [made["width"][key] for key in ("minimum", "maximum")] == [generated.NARROWEST, generated.WIDEST]
 
 
 def test_the_schema_is_a_schema_and_its_examples_hold():

@@ -403,7 +403,7 @@ def test_info_gives_our_reasons(project):
     told = project.says("info", "candidate:b", code=1)
     assert " * flags.FLOAT16 0 → 1" in told and "0x" not in told
     assert "up-to-date" in project.says("info", "pkl:a")
-    assert "nope" in project.says("info", "nope", code=3)
+    assert "nope: no such task" in project.says("info", "nope", code=2)
 
 
 def test_ignore_leaves_a_task_alone_until_it_is_forgotten(project):

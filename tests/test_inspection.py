@@ -298,7 +298,7 @@ def test_a_git_lfs_pointer(put: Any) -> None:
     oid = "a" * 64
     pointer = f"version https://git-lfs.github.com/spec/v1\noid sha256:{oid}\nsize 12\n"
     report = inspect(put(pointer.encode()))
-    assert report.verdict == f"Git LFS pointer, not the file: oid sha256:{oid}, size 12"
+    assert report.verdict == f"not a pickle, it is a Git LFS pointer (oid sha256:{oid}, size 12)"
     assert report.exit_code == 2
 
 
@@ -314,7 +314,7 @@ def test_what_is_no_pickle(put: Any, content: bytes) -> None:
 def test_a_missing_file_and_a_folder_are_errors(tmp_path: Path) -> None:
     with pytest.raises(ArtifactError, match="expected an artifact, got nothing"):
         inspect(tmp_path / "none.pkl")
-    with pytest.raises(ArtifactError, match="got something else"):
+    with pytest.raises(ArtifactError, match="got a folder"):
         inspect(tmp_path)
 
 

@@ -54,7 +54,7 @@ class Inspect(Command):
 def lines(report: "Report") -> Iterator[str]:
     """A report for people, one fact a line; text from the artifact cannot move the cursor."""
     yield _safe(f"{report.name}: {report.verdict}")
-    for name, value in _facts(report):
+    for name, value in _facts(report) if report.opcodes else ():
         if value not in (None, "", ()):
             yield _safe(f"  {name:<14} {value}")
     for jit in report.jits:
@@ -63,6 +63,8 @@ def lines(report: "Report") -> Iterator[str]:
         yield _safe(f"  needs another tinygrad: {_some(report.tinygrad)}")
     for problem in report.problems[1:]:
         yield _safe(f"  ✗ {problem.what}")
+    if report.fix:
+        yield _safe(f"  → {report.fix}")
 
 
 def _facts(report: "Report") -> Iterator[tuple[str, Any]]:

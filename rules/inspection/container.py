@@ -11,6 +11,7 @@ from pathlib import Path
 
 from rules.counting import counted
 from rules.errors import ArtifactError
+from rules.inspection import stranger
 from rules.inspection.opcodes import TABLE
 from rules.inspection.whole import Damage, Tape, Whole
 from rules.releasing.parts import MOST, part_name, read_checksum
@@ -18,7 +19,6 @@ from rules.releasing.parts import MOST, part_name, read_checksum
 LENGTH = 8  # bytes of an int64
 BUFFERS = 200_000
 PICKLES = range(2, 6)  # protocols that begin with PROTO
-POINTER = b"version https://git-lfs.github.com/spec/"
 
 _PART = re.compile(r"(?P<whole>.+)\.(?P<kind>p\d\d|sha256|chunkmanifest|chunk\d\dof\d\d)")
 _COUNT = re.compile(rb"\s*(\d{1,2})\s*")
@@ -53,13 +53,24 @@ def place_of(path: Path) -> Place:
     if match and path.exists():
         files = chunks_of(whole) if match["kind"].startswith("chunk") else _parts(whole) or [whole]
     else:
-        files = [path] if path.exists() else _parts(path)
+        marked = path.with_name(f"{path.name}.chunkmanifest").exists()
+        files = [path] if path.exists() else _parts(path) or (chunks_of(path) if marked else [])
         whole = path
     for file in files or [whole]:
         if not file.is_file():
-            found = "something else" if file.exists() else "nothing"
-            raise ArtifactError(f"{file}: expected an artifact, got {found}", fix="check the path")
+            raise _absent(file, match and path)
     return Place(whole.name, files, _checksum(whole))
+
+
+def _absent(file: Path, piece: Path | None) -> ArtifactError:
+    """There is no file at `file`, which was named, or for which the file `piece` stands."""
+    if piece is not None and piece.exists():
+        return ArtifactError(
+            f"{file}: expected an artifact, got nothing: {piece.name} alone is not one",
+            fix=f"fetch {file.name}, or all its parts, into the same folder",
+        )
+    found = "a folder" if file.is_dir() else "no plain file" if file.exists() else "nothing"
+    return ArtifactError(f"{file}: expected an artifact, got {found}", fix=stranger.instead_of(file))
 
 
 def _checksum(whole: Path) -> str | None:
@@ -119,11 +130,8 @@ def starts_pickle(head: bytes) -> bool:
 def container_of(whole: Whole) -> Container:
     """Where the opcodes and buffers are. Raises Damage when there is no artifact at all."""
     head = whole.read(0, 256)
-    if not head:
-        raise Damage("not a pickle", "not a pickle: the file is empty")
-    if head.startswith(POINTER):
-        lines = head.decode("utf-8", "replace").splitlines()[1:3]
-        raise Damage("LFS pointer", f"Git LFS pointer, not the file: {', '.join(lines)}")
+    if not head or head.startswith(stranger.POINTER) or stranger.certain(head):
+        raise Damage("not a pickle", "not a pickle")
     if is_out_of_band(head, whole.size):
         return _out_of_band(whole)
     return Container(0, whole.size)
