@@ -1,6 +1,7 @@
 """Edits of models.toml as text: comments, order and line ends stay as their author left them."""
 
 import json
+import platform
 import re
 import tomllib
 from collections.abc import Mapping
@@ -29,10 +30,17 @@ def read(path: Path) -> str | None:
     return text
 
 
+def valid(path: Path) -> str | None:
+    """`read`, of a catalog that is valid, but that it may have no models yet. Raises CatalogError."""
+    text = read(path)
+    if text:
+        models = "" if "models" in tomllib.loads(text) else "\n[models]\n"
+        faults.checked((text + models).encode(), path.name, platform.machine())
+    return text
+
+
 def write(path: Path, text: str, *, dry: bool) -> None:
     """Check `text` as a whole, then keep it under `path`; `dry` only checks. Raises CatalogError."""
-    import platform
-
     faults.checked(text.encode(), path.name, platform.machine())
     if not dry and read(path) != text:
         write_bytes(path, text.encode())
