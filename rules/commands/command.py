@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 CATALOG = "models.toml"
 DODO = "dodo.py"
+DATABASE = ".doit.db"  # doit's own default
 INTERRUPTED = 130  # 128 + SIGINT, as shells report it
 WORKSPACE = option(
     "workspace",
@@ -179,6 +180,13 @@ class CatalogCommand(Command):
     def __init__(self, task_loader: Any, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.loader = task_loader
+        self._database = Path(DATABASE)
+
+    def ignored(self) -> Collection[str]:
+        """The tasks that `doit ignore` marked; to be asked after `yard`."""
+        from rules.backend import RecordsBackend
+
+        return RecordsBackend(str(self._database), None).ignored
 
     def get_options(self) -> list[CmdOption]:
         """The command's options, and those that say where the dodo.py is."""
@@ -195,10 +203,14 @@ class CatalogCommand(Command):
         folder = Path(options.get("cwdPath") or ".")
         if options.get("dodoFile") == DODO and not options["seek_file"] and not Path(DODO).exists():
             if (folder / CATALOG).exists():
+                self._database = folder / DATABASE
                 return Yard(folder / CATALOG)
             raise self._no_dodo(folder.resolve() / DODO)
         self.loader.setup(options)
-        yard: Yard | None = self.loader.load_doit_config().get("yard")
+        config = self.loader.load_doit_config()
+        named = config.get("dep_file") or self.config_vals.get("dep_file") or DATABASE
+        self._database = Path(named).absolute()
+        yard: Yard | None = config.get("yard")
         if yard is None:
             raise NoCatalog(
                 f'{options.get("dodoFile", DODO)}: it has no DOIT_CONFIG["yard"]',

@@ -41,9 +41,14 @@ def valid(path: Path) -> str | None:
 
 def write(path: Path, text: str, *, dry: bool) -> None:
     """Check `text` as a whole, then keep it under `path`; `dry` only checks. Raises CatalogError."""
-    faults.checked(text.encode(), path.name, platform.machine())
+    try:
+        content = text.encode()
+    except UnicodeEncodeError as error:
+        half = ascii(text[max(0, error.start - 30) : error.end])
+        raise CatalogError(f"{path.name}: half a character in {half}", fix="correct what is read") from None
+    faults.checked(content, path.name, platform.machine())
     if not dry and read(path) != text:
-        write_bytes(path, text.encode())
+        write_bytes(path, content)
 
 
 def parsed(text: str) -> Any:

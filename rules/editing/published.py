@@ -23,7 +23,7 @@ SPLIT, SUPERCOMBO = "split", "supercombo"
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _GENERATION = re.compile(r"_v([0-9]+)(?=[_.])")
-_UNPRINTABLE = re.compile(r"[\s,\x00-\x1f\x7f-\x9f\u2028\u2029]+")
+_UNPRINTABLE = re.compile(r"[\s,\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]+")
 
 
 @dataclass(frozen=True)
