@@ -182,6 +182,24 @@ def test_what_outdated_lists_is_what_a_run_executes(project):
     assert seen > len(walk)
 
 
+@pytest.mark.parametrize("mark", [["candidate:b"], ["onnx"], ["pkl:a", "candidate:b"]])
+def test_what_outdated_lists_beside_what_is_ignored_is_what_a_run_executes(project, mark):
+    project.edit("IMAGE = 0", "IMAGE = 1")
+    project.says("ignore", *mark)
+    told = json.loads(project.says("outdated", "--json"))
+    lines = {line.split()[0]: line for line in project.says("outdated").splitlines() if ":" in line}
+    done = project.run()
+    skipped = [line.split()[1] for line in done.stdout.splitlines() if line.startswith("!")]
+    made = {line.split()[1] for line in done.stdout.splitlines() if line.startswith("✓")}
+    assert made == {row["task"] for row in told["outdated"]}
+    assert sorted(skipped) == sorted(told["ignored"])
+    assert f"{len(skipped)} ignored" in done.stdout.splitlines()[-1]
+    assert "pkl:b" in skipped
+    assert all("ignored" in lines[task] for task in skipped)
+    assert "  ignored, as it follows" in project.says("why", "b", "pkl")
+    assert project.run("outdated", "--exit-code").returncode == 0
+
+
 @pytest.fixture(scope="module")
 def released(tmp_path_factory):
     """A driving model in a release, and a tiny one beside it, all built."""

@@ -37,6 +37,10 @@ class AnyOrder(DoitCommand):  # type: ignore[misc]
     _cmdparser: Parser | None
     needs_dodo = True
 
+    def __init__(self, *args: Any, bin_name: str = "doit", **kwargs: Any) -> None:
+        # Run by `python -m doit`, doit calls itself "-m".
+        super().__init__(*args, bin_name="doit" if bin_name.startswith("-") else bin_name, **kwargs)
+
     def get_options(self) -> list[CmdOption]:
         """The command's options, --help, and --workspace when it loads tasks."""
         shared = (WORKSPACE, HELP) if hasattr(self, "loader") else (HELP,)
