@@ -421,7 +421,6 @@ def test_declared_releases_are_never_touched_and_a_withdrawn_one_can_come_back(t
     table = model("pop", generated("vision-conv+attention"), 'since = "v22"')
     v23 = '[release.v23]\nfrom = "v22"\nsuffix = "3"\n'
     project = Project(tmp_path / "yard", f'{table}[release.v22]\ncontract = "warp"\n{v23}')
-    (project.folder / "pyproject.toml").write_text(PLUGIN)
     project.doit()
     before = project.files()
     assert "release v" not in project.doit("gc", "--keep", "0m").stdout

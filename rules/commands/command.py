@@ -106,12 +106,12 @@ class AnyOrder(DoitCommand):  # type: ignore[misc]
         tasks = [task.name for task in getattr(self, "task_list", ())]
         if error.not_found is not None:
             if meant := targets.get(str(Path(error.not_found).absolute())):
-                return selection.unknown("command or task", error.not_found, meant)
+                return selection.unlike("command or task", error.not_found, meant)
             return selection.refused(words, tasks, self.loader.cmd_names, error.not_found)
         lost = next((word for word in words if word not in tasks), None) if tasks else None
         if lost is None:
             return UsageError(f"{self.bin_name} {self.name}: {error}".splitlines()[0])
-        return selection.unknown("task", lost, selection.near_task(lost, tasks))
+        return selection.unlike("task", lost, selection.near_task(lost, tasks))
 
     def _check_dodo(self, path: Path, options: dict[str, Any]) -> None:
         """doit imports what the path names. Raises UsageError for no Python file, NoCatalog for no file."""

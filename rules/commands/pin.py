@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from rules import flags, pins
+from rules import pins
 from rules.catalog import Catalog, Source
 from rules.commands import selection
 from rules.commands.arguments import UsageError, option
@@ -58,7 +58,7 @@ def sources(catalog: Catalog) -> dict[str, Source]:
 def _source(named: dict[str, Source], model_id: str) -> Source:
     if model_id in named:
         return named[model_id]
-    raise selection.unknown("model", model_id, flags.nearest(model_id, named))
+    raise selection.unknown("model", model_id, named)
 
 
 def pin(yard: "Yard", model_id: str, source: Source, *, update: bool) -> Iterator[str]:

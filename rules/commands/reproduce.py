@@ -8,7 +8,6 @@ from rules.build import build
 from rules.commands import selection
 from rules.commands.command import CatalogCommand
 from rules.errors import CatalogError
-from rules.flags import nearest
 from rules.graph import Graph
 from rules.inspection.compare import first_difference
 from rules.keeping.records import Record
@@ -29,7 +28,7 @@ class Reproduce(CatalogCommand):
         (model_id,) = operands
         task = f"candidate:{model_id}"
         if task not in yard.graph.steps:
-            raise selection.unknown("model", model_id, nearest(model_id, yard.catalog.models))
+            raise selection.unknown("model", model_id, yard.catalog.models)
         recorded = yard.graph.judge.decide(yard.graph.steps[task])
         if recorded.record is None or not recorded.fresh:
             raise CatalogError(f"{model_id}: its artifact is not up to date", fix=f"doit pkl:{model_id}")

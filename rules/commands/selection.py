@@ -17,6 +17,7 @@ LISTED = {
     "command": "doit help lists the commands",
     "task": "doit list --all lists the tasks",
     "model": "models --list lists the models",
+    "release": "doit list --all release lists the releases",
 }
 # What other tools call our commands; `run` is the one that is never typed.
 OTHERWISE = {
@@ -63,15 +64,20 @@ def _of(graph: "Graph", name: str) -> "list[Step]":
         or any(graph.workspace.path(target) == Path(name).absolute() for target in step.targets)
     ]
     if not found:
-        raise unknown("task", name, near_task(name, steps))
+        raise unlike("task", name, near_task(name, steps))
     return found
 
 
 # ---- what there is not
 
 
-def unknown(kind: str, name: str, near: str | None) -> UsageError:
-    """There is no `kind` ("task", "model or task", …) of this name; `near` is what may have been meant."""
+def unknown(kind: str, name: str, names: Iterable[str]) -> UsageError:
+    """There is no `kind` ("task", "model or task", …) of this name; the nearest of `names` may be meant."""
+    return unlike(kind, name, flags.nearest(name, names))
+
+
+def unlike(kind: str, name: str, near: str | None) -> UsageError:
+    """`unknown`, where `near` is what may have been meant, though it may not look like `name`."""
     lists = ", ".join(LISTED[one] for one in kind.split(" or "))
     fix = f"did you mean {near}? else {lists}" if near else lists
     return UsageError(f"{name}: no such {kind}", fix=fix)
@@ -98,5 +104,5 @@ def refused(words: Sequence[str], tasks: Collection[str], commands: Collection[s
     if command == "run":
         following = next((word for word in words[words.index(lost) + 1 :]), "")
         near = following if following in tasks else near_task(following, tasks)
-        return unknown("command or task", lost, near or command)
-    return unknown("command or task", lost, command or near_task(lost, tasks, commands))
+        return unlike("command or task", lost, near or command)
+    return unlike("command or task", lost, command or near_task(lost, tasks, commands))

@@ -3,7 +3,6 @@
 import json
 from typing import Any
 
-from rules import flags
 from rules.commands import damage, selection, wording
 from rules.commands.arguments import JSON, VERIFY, UsageError
 from rules.commands.command import CatalogCommand
@@ -46,7 +45,7 @@ class Why(CatalogCommand):
         if not own:
             if kind is not None:
                 models = {step.model for step in graph.steps.values() if step.model}
-                raise selection.unknown("model", name, flags.nearest(name, models))
+                raise selection.unknown("model", name, models)
             return _named(graph, name)
         if kind is None:
             return own
@@ -63,8 +62,7 @@ def _named(graph: Graph, name: str) -> list[Step]:
     try:
         return selection.named(graph, [name])
     except UsageError:
-        near = flags.nearest(name, [*models, *graph.steps])
-        raise selection.unknown("model or task", name, near) from None
+        raise selection.unknown("model or task", name, [*models, *graph.steps]) from None
 
 
 def _causes(graph: Graph, judge: Judge, steps: list[Step]) -> list[Decision]:
