@@ -19,6 +19,7 @@ from rules import flags, pins, toolchain
 from rules.build import build
 from rules.catalog import Source, Toolchain
 from rules.clients import starpilot
+from rules.counting import counted
 from rules.decide import is_litter
 from rules.errors import ArtifactError, SourceError, YardError
 from rules.graph import MONITORING, MONITORING_FOLDER, Graph
@@ -443,7 +444,7 @@ class _Surveyor:
                 continue
             unknown = [str(one.get("id")) for one in entries if one.get("id") not in self.ids]
             missing = f"; {'; '.join(map(self._unknown, unknown))}" if unknown else ""
-            self._note([path], Standing.OTHER, f"a manifest of {len(entries)} models{missing}")
+            self._note([path], Standing.OTHER, f"a manifest of {counted(len(entries), 'model')}{missing}")
 
 
 def _raise(error: OSError) -> None:
@@ -497,7 +498,7 @@ def lines(found: Sequence[Found]) -> Iterator[str]:
     alike = groupby(found, key=lambda one: (PurePosixPath(one.path).parent, one.standing, one.reason))
     for (parent, standing, reason), group in alike:
         files = list(group)
-        place = files[0].path if len(files) == 1 else f"{parent}/ ({len(files)} files)"
+        place = files[0].path if len(files) == 1 else f"{parent}/ ({counted(len(files), 'file')})"
         yield _printable(f"{standing.value:<8}  {place}: {reason}")
 
 

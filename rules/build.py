@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rules.decide import Judge, is_litter
-from rules.errors import SourceError, WorkspaceError, YardError
+from rules.errors import SourceError, WorkspaceError, YardError, refused
 from rules.keeping.digests import Digest
 from rules.keeping.records import Output, Record
 from rules.keys import Content, differences, key_of
@@ -31,7 +31,7 @@ def build(step: Step, judge: Judge, workspace: Workspace, *, force: bool = False
         _note_failure(step, workspace, str(error))
         raise
     except OSError as error:
-        told = WorkspaceError(f"{step.task}: {error}", fix=f"mend that, then doit {step.task}")
+        told = refused(error, step.task, again=f"doit {step.task}")
         _note_failure(step, workspace, str(told))
         raise told from error
     except Exception as error:

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from rules import flags, layouts
-from rules.errors import CatalogError
 from rules.keeping import files
 
 Table = dict[str, Any]
@@ -37,13 +36,13 @@ class Camera:
 
 @dataclass(frozen=True, slots=True)
 class Toolchain:
-    """Which tinygrad compiles: a release, a folder (relative to models.toml), or a git URL with a commit."""
+    """Which tinygrad compiles: a release, or a folder (relative to models.toml)."""
 
     name: str
     tinygrad: str | None
     path: str | None
-    git: str | None
-    commit: str | None
+    git: str | None = None
+    commit: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,10 +192,9 @@ def load(path: Path, *, machine: str | None = None, cache: Path | None = None) -
     try:
         content = path.read_bytes()
     except OSError as error:
-        fix = "name a catalog that exists, or run in the folder that holds models.toml"
-        raise CatalogError(
-            f"{path.name}: cannot be read: {error.strerror}; expected {path}", fix=fix
-        ) from None
+        from rules import faults
+
+        raise faults.unreadable(path, error) from None
     machine = machine or platform.machine()
     digest = _digest(content, machine)
     tree = _cached(cache, digest) if cache else None
@@ -286,7 +284,7 @@ def _flat(raw: Table, machine: str) -> Table:
     releases = raw.get("release", {})
     return {
         "toolchains": {
-            name: [table.get(key) for key in ("tinygrad", "path", "git", "commit")]
+            name: [table.get(key) for key in ("tinygrad", "path")]
             for name, table in raw["toolchains"].items()
         },
         "flags": {

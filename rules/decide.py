@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-from rules.errors import YardError
+from rules.errors import YardError, cause, located
 from rules.keeping.digests import Digest, Stamp
 from rules.keeping.files import TEMPORARY_PREFIX
 from rules.keeping.records import Output, Record
@@ -138,8 +138,10 @@ class Judge:
             return Decision(step, state, tuple(reasons if record else [Reason("never built"), *reasons]))
         try:
             content = self.content(step)
-        except (YardError, OSError) as error:
-            return Decision(step, State.STALE, (Reason(str(error).splitlines()[0]),), None, record)
+        except YardError as error:
+            return Decision(step, State.STALE, (Reason(error.what.splitlines()[0]),), None, record)
+        except OSError as error:
+            return Decision(step, State.STALE, (Reason(located(error)),), None, record)
         reasons = self._reasons(step, content, record)
         return Decision(step, State.STALE if reasons else State.FRESH, tuple(reasons), content, record)
 
@@ -169,7 +171,7 @@ class Judge:
         except FileNotFoundError:
             return Reason(f"{output.path} is missing")
         except OSError as error:
-            return Reason(f"{output.path} cannot be read ({error.strerror})")
+            return Reason(f"{output.path} cannot be read ({cause(error)})")
         if digest == Digest(output.sha256, output.size):
             return None
         if digest.size != output.size:

@@ -7,6 +7,24 @@ YardError
 └── WorkspaceError  the disk, the lock or a record is in the way
 """
 
+import errno
+
+CHECK = "check the path, its permissions and the free space"
+RIGHTS = "give yourself the right to it, or name another path"
+FREE = "free some space there"
+ADVICE = {
+    errno.EACCES: RIGHTS,
+    errno.EPERM: RIGHTS,
+    errno.EROFS: "name a path that can be written",
+    errno.ENOSPC: FREE,
+    errno.EDQUOT: FREE,
+    errno.ENOENT: "see that its folder exists and its drive is mounted",
+    errno.ENOTDIR: "move away the file that stands where a folder is needed, or name another path",
+    errno.EEXIST: "move away what stands there, or name another path",
+    errno.EISDIR: "name a file in it",
+    errno.EMFILE: "allow more open files (ulimit -n)",
+}
+
 
 class YardError(Exception):
     """One sentence that names the model, the file and the cause; `fix` is what to type or change next.
@@ -39,3 +57,27 @@ class ArtifactError(YardError):
 
 class WorkspaceError(YardError):
     """The disk, the workspace's lock or a record is in the way."""
+
+
+def unwritable(root: object, why: str) -> WorkspaceError:
+    """The folder `root` cannot be a workspace."""
+    return WorkspaceError(
+        f"{root}: cannot be the workspace: {why}",
+        fix="name another folder with --workspace DIR, or in MODELS_WORKSPACE",
+    )
+
+
+def cause(error: OSError) -> str:
+    """Why the operating system refused, without its error number and without the path."""
+    return error.strerror or str(error) or type(error).__name__
+
+
+def located(error: OSError) -> str:
+    """`cause`, after the path where the error has one."""
+    return f"{error.filename}: {cause(error)}" if error.filename else cause(error)
+
+
+def refused(error: OSError, who: str, again: str = "run the command again") -> WorkspaceError:
+    """What the operating system refused `who`, a command or a task: the path, the cause, what to do then."""
+    advice = ADVICE.get(error.errno or 0, CHECK)
+    return WorkspaceError(f"{who}: {located(error)}", fix=f"{advice}, then {again}")

@@ -4,6 +4,8 @@ The JSON Schema says most of it (its titles complete the sentence `expected …`
 and contracts are checked here. Lines are looked up in the text only once something is wrong.
 """
 
+import codecs
+import errno
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -11,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rules import flags, layouts
-from rules.errors import CatalogError
+from rules.errors import CatalogError, cause
 from rules.releasing import namespace
 
 Keys = tuple[str | int, ...]
@@ -19,6 +21,18 @@ Table = dict[str, Any]
 
 SCHEMA = Path(__file__).resolve().parent.parent / "schemas" / "models.schema.json"
 FIX = "change what these lines name, then run doit again; schemas/models.schema.json describes every key"
+MARKS = {  # the longer first: UTF-32's begins as UTF-16's does
+    codecs.BOM_UTF8: "UTF-8",
+    codecs.BOM_UTF32_LE: "UTF-32",
+    codecs.BOM_UTF32_BE: "UTF-32",
+    codecs.BOM_UTF16_LE: "UTF-16",
+    codecs.BOM_UTF16_BE: "UTF-16",
+}
+ODD = {
+    "\0": "found a null character, as UTF-16 has many; expected UTF-8 text",
+    "\r": "found a carriage return alone; expected line ends of LF or CR LF",
+}
+SAVE = "save {file} as UTF-8 without a byte order mark, with LF line ends"
 DEPTH = 8  # tables within tables; a valid catalog needs 5
 
 
@@ -42,8 +56,8 @@ def checked(content: bytes, file: str, machine: str) -> Table:
     `file` is the name that errors show, `machine` the architecture that `defaults.flags` is read for.
     Raises CatalogError with every error, one a line, in the order of the file.
     """
-    text = _text(content, file)
-    raw = _parsed(text, file)
+    text = decoded(content, file)
+    raw = parsed(text, file)
     problems = list(_beyond(raw))
     if not problems:
         problems = [*_schema_problems(raw), *_meaning_problems(raw, machine)]
@@ -52,16 +66,39 @@ def checked(content: bytes, file: str, machine: str) -> Table:
     return raw
 
 
-def _text(content: bytes, file: str) -> str:
+def unreadable(path: Path, error: OSError) -> CatalogError:
+    """There is no catalog at `path`, or none that can be read."""
+    fix = {
+        errno.ENOENT: "go to the folder that holds models.toml; doit init lays out a new one",
+        errno.EISDIR: "name a file, or move that folder away: doit init writes a models.toml",
+        errno.EACCES: f"chmod u+r {path}",
+    }.get(error.errno or 0, "name a catalog that can be read")
+    why = "it is a folder" if error.errno == errno.EISDIR else cause(error).lower()
+    what = f"{path.name}: cannot be read: {why}; expected the catalog {path.absolute()}"
+    return CatalogError(what, fix=fix)
+
+
+def decoded(content: bytes, file: str) -> str:
+    """The text of a catalog. Raises CatalogError, with the line, for anything but plain UTF-8."""
+    encoding = next((name for mark, name in MARKS.items() if content.startswith(mark)), None)
+    if encoding is not None:
+        found = f"found a byte order mark of {encoding}; expected UTF-8 text without one"
+        raise CatalogError(f"{file}:1: {found}", fix=SAVE.format(file=file))
     try:
-        return content.decode()
+        text = content.decode()
     except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
         found = f"found the byte 0x{content[error.start]:02x}; expected UTF-8 text"
-        raise CatalogError(f"{file}:{line}: {found}", fix="save the file as UTF-8") from None
+        line = content.count(b"\n", 0, error.start) + 1
+        raise CatalogError(f"{file}:{line}: {found}", fix=SAVE.format(file=file)) from None
+    if odd := re.search("\0|\r(?!\n)", text):
+        line = text.count("\n", 0, odd.start()) + 1
+        found = ODD[odd[0]]
+        raise CatalogError(f"{file}:{line}: {found}", fix=SAVE.format(file=file))
+    return text
 
 
-def _parsed(text: str, file: str) -> Table:
+def parsed(text: str, file: str) -> Table:
+    """The tables in `text`. Raises CatalogError at the line and column of what is no TOML."""
     import tomllib
 
     try:

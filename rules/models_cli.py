@@ -17,7 +17,7 @@ from rules.commands import delivery, direct
 from rules.commands.arguments import HELP, Parser, UsageError, option
 from rules.commands.command import CATALOG, INTERRUPTED
 from rules.commands.direct import Wish
-from rules.errors import CatalogError, YardError
+from rules.errors import CatalogError, YardError, refused
 from rules.graph import MONITORING
 from rules.releasing import parts
 from rules.tasks import Yard
@@ -40,6 +40,7 @@ OPTIONS = (
 )
 NEEDS_NO_CATALOG = ("--split-artifact", "--help", "-h")
 PROGRAM = "models"
+LISTS = "models --list lists the models, models --help the options"
 
 
 def main() -> int:
@@ -49,7 +50,7 @@ def main() -> int:
     except (YardError, InvalidDodoFile) as error:
         print(f"ERROR: {error}", file=sys.stderr)
     except OSError as error:
-        print(f"ERROR: {PROGRAM}: {error}", file=sys.stderr)
+        print(f"ERROR: {refused(error, PROGRAM)}", file=sys.stderr)
     except KeyboardInterrupt:
         return INTERRUPTED
     return YardError.exit_code
@@ -66,13 +67,14 @@ def _main(words: Sequence[str]) -> int:
     if options["split_artifact"]:
         return _split(Path(options["split_artifact"]), options)
     yard = yard or _yard()
+    _check_output(options["output_dir"])
     if options["list"]:
         return _list(yard)
     if options["dm"]:
         return _monitoring(yard, options)
     if not ids:
         raise UsageError(
-            f"{PROGRAM}: nothing to build is named", fix="write --ID, --model ID, --dm or --list"
+            f"{PROGRAM}: nothing to build is named", fix=f"write --ID, --model ID or --dm; {LISTS}"
         )
     return _models(yard, ids, options)
 
@@ -97,10 +99,22 @@ def _parse(words: Sequence[str], known: Iterable[str]) -> tuple[dict[str, Any], 
     parser = Parser(PROGRAM, [CmdOption(one) for one in (*OPTIONS, *id_options)])
     options, operands = parser.parse(words)
     if operands:
-        fix = f"to build a model, write --{operands[0]}"
+        near = flags.nearest(operands[0], [*own, *taken])
+        fix = f"did you mean --{near}? else {LISTS}" if near else LISTS
         raise UsageError(f"{PROGRAM}: unexpected {operands[0]}", fix=fix)
     options["gpu"] = options["gpu"] or options["external_gpu"]
     return options, [*options["model"], *(one for one in own if options[f"id:{one}"])]
+
+
+def _check_output(named: str | None) -> None:
+    """Before hours of compiling: the finished files must have a place to go. Raises UsageError."""
+    for place in (Path(named), *Path(named).absolute().parents) if named else ():
+        if place.exists():
+            if not place.is_dir():
+                raise UsageError(
+                    f"{PROGRAM}: --output-dir: expected a folder, got the file {place}", fix="name a folder"
+                )
+            return
 
 
 def _help() -> str:
@@ -121,7 +135,7 @@ def _wish(model_id: str, yard: Yard, options: dict[str, Any]) -> Wish:
 
 def _unknown(model_id: str, yard: Yard) -> UsageError:
     near = flags.nearest(model_id, yard.catalog.models)
-    meant = f"did you mean {near}? else " if near else ""
+    meant = f"did you mean {near}? else " if near else "models --list lists the models; else "
     return UsageError(
         f"{model_id}: no such model in {yard.catalog.path.name}, and no folder {STAGED} is here",
         fix=f"{meant}name its ONNX files with --input-dir DIR or --onnx FILE",

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from rules.catalog import Source
-from rules.errors import SourceError
+from rules.counting import counted
+from rules.errors import SourceError, located
 from rules.keeping.digests import Digest
 from rules.keeping.files import write_bytes
 from rules.sources import kind_of
@@ -55,9 +56,9 @@ class Lock:
         pins = self.models.get(model_id)
         pinned = pins.files.get(role) if pins else None
         if pinned is None:
-            raise self._error(model_id, f"expected no {role}.onnx, got one of {size:,} bytes")
+            raise self._error(model_id, f"expected no {role}.onnx, got one of {counted(size, 'byte')}")
         if pinned.size != size:
-            raise self._error(model_id, f"{role}.onnx: expected {pinned.size:,} bytes, got {size:,}")
+            raise self._error(model_id, f"{role}.onnx: expected {counted(pinned.size, 'byte')}, got {size:,}")
         if pinned.sha256 != sha256:
             raise self._error(model_id, f"{role}.onnx: expected sha256 {pinned.sha256}, got {sha256}")
 
@@ -93,7 +94,9 @@ def read(path: Path) -> Lock:
         raw = json.loads(path.read_bytes())
     except FileNotFoundError:
         return Lock(path.name)
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise _damaged(path, located(error)) from None
+    except ValueError as error:
         raise _damaged(path, str(error)) from None
     try:
         if raw["format"] != FORMAT:

@@ -26,6 +26,7 @@ class YardReporter:
         self.fresh = self.made = 0
         self.failed: list[str] = []
         self.skipped: list[str] = []
+        self.ignored: list[str] = []
         self.lock = threading.Lock()
 
     def initialize(self, tasks: dict[str, Task], selected: list[str]) -> None:
@@ -68,8 +69,11 @@ class YardReporter:
         self.fresh += bool(task.actions)
 
     def skip_ignore(self, task: Task) -> None:
-        """A step is ignored."""
-        self.line(f"!  {task.name}  ignored (doit forget {task.name} takes that back)")
+        """A step is ignored, or follows one that is."""
+        follows = next((one for one in task.task_dep if one in self.ignored), None)
+        self.ignored.append(task.name)
+        why = f", as it follows {follows}" if follows else f" (doit forget {task.name} takes that back)"
+        self.line(f"!  {task.name}  ignored{why}")
 
     def cleanup_error(self, exception: BaseFail) -> None:
         """A teardown failed; no task here has one."""
@@ -87,6 +91,7 @@ class YardReporter:
         if self.live is not None:
             self.live.stop()
         total = f"{self.made} made, {self.fresh} up to date"
+        total += f", {len(self.ignored)} ignored" if self.ignored else ""
         if self.failed:
             waiting = f", {len(self.skipped)} not reached" if self.skipped else ""
             total += f", {len(self.failed)} failed ({', '.join(self.failed)}){waiting}"

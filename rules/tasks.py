@@ -54,8 +54,11 @@ class Yard:
         self.force = False
         self.made = 0  # steps that this process has carried out
         self._code: dict[str, Stamp] = {}
+        self._catalog_digest = ""
         try:
-            self._catalog_digest = sha256_of(path) if path.exists() else ""
+            self.workspace.check()
+            with contextlib.suppress(OSError):  # `load` tells what is wrong with it
+                self._catalog_digest = sha256_of(path)
             known = catalog if isinstance(catalog, Catalog) else None
             self.catalog = known or load(path, cache=self.workspace.hidden / "catalog.json")
             self._connect()

@@ -1,9 +1,11 @@
 """Where everything of one workspace lies, and the keepers that look after it."""
 
+import os
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rules.errors import unwritable
 from rules.keeping.digests import Digests
 from rules.keeping.records import Records
 from rules.keeping.seal import Seal
@@ -19,6 +21,14 @@ class Workspace:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.remote: Remote | None = None
+
+    def check(self) -> None:
+        """Raise WorkspaceError where no folder can be; one that is read-only can be looked at."""
+        place = self.root
+        while not os.path.lexists(place):
+            place = place.parent
+        if not place.is_dir():
+            raise unwritable(self.root, f"{place} is no folder")
 
     def path(self, relative: str) -> Path:
         """A workspace path as a path on this machine."""

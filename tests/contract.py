@@ -21,7 +21,7 @@ yard = Yard("models.toml")
 DOIT_CONFIG = yard.config
 task_graph = yard.tasks
 """
-HEAD = """
+HEAD = """\
 [defaults]
 flags = "cpu"
 model_size = "512x256"

@@ -10,31 +10,21 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from contract import HEAD
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rules import catalog, faults
 from rules.catalog import Camera
 from rules.errors import CatalogError
+from rules.sources import generated
 
 ROOT = Path(__file__).parent.parent
 SHIPPED = [ROOT / "models.toml", ROOT / "examples" / "starpilot" / "models.toml"]
 
-GOOD = """\
-[defaults]
-flags = "cpu"
-model_size = "512x256"
-cameras = ["1928x1208", "1344x760"]
-frame_skip = 4
-
-[toolchains.default]
-tinygrad = "0.14.0"
-
-[flags.cpu]
-DEV = "CPU:X86"
-NUM_CPU_THREADS = 1
-PARALLEL = 0
-
+GOOD = (
+    HEAD
+    + """
 [flags.qcom]
 DEV = "QCOM"
 IMAGE = 2
@@ -65,6 +55,15 @@ from = "v22"
 suffix = "3"
 ids = { ash = "ashgrove" }
 """
+)
+CPU = {
+    "CC": "echo",
+    "DEV": "CPU:X86",
+    "FLOAT16": "1",
+    "IMAGE": "0",
+    "NUM_CPU_THREADS": "1",
+    "PARALLEL": "0",
+}
 
 
 def write(tmp_path, text):
@@ -98,7 +97,7 @@ def test_a_good_catalog(tmp_path):
     assert (pop2.contract, pop2.model_size, pop2.community_favorite) == ("warp", (512, 256), False)
     assert pop2.cameras == (Camera(1928, 1208), Camera(1344, 760))
     assert str(pop2.cameras[0]) == "1928x1208"
-    assert pop2.flags.values == {"DEV": "CPU:X86", "NUM_CPU_THREADS": "1", "PARALLEL": "0"}
+    assert pop2.flags.values == CPU
     assert pop2.source.kind == "generated"
     assert pop2.source.options == {"architecture": "supercombo-24", "seed": 1, "width": 8}
     assert (ash.flags.name, ash.flags.requires, ash.flags.expected_device) == ("qcom", "device:QCOM", "QCOM")
@@ -345,7 +344,13 @@ MISTAKES = {
         ["unchecked", "did you mean IMAGE?"],
     ),
     "unknown setting": ("requires", "require", "require ", "flags.qcom.require", ["did you mean requires?"]),
-    "flag of the wrong kind": ("IMAGE = 2", 'IMAGE = "2"', "IMAGE", "flags.qcom.IMAGE", ['"2"', "mean 2?"]),
+    "flag of the wrong kind": (
+        "IMAGE = 2",
+        'IMAGE = "2"',
+        'IMAGE = "2"',
+        "flags.qcom.IMAGE",
+        ['"2"', "mean 2?"],
+    ),
     "no device": ('DEV = "QCOM"\n', "", "[flags.qcom]", "flags.qcom.DEV", ["found nothing"]),
     "no thread pin": (
         "NUM_CPU_THREADS = 1\n",
@@ -467,21 +472,29 @@ MISTAKES = {
         ["number 21"],
     ),
     "frame skip true": ("frame_skip = 4", "frame_skip = true", "frame_skip", "defaults.frame_skip", ["true"]),
-    "huge number": ("IMAGE = 2", "IMAGE = 0x" + "f" * 5000, "IMAGE", "flags.qcom.IMAGE", ["64 bits"]),
+    "huge number": ("IMAGE = 2", "IMAGE = 0x" + "f" * 5000, "IMAGE = 0x", "flags.qcom.IMAGE", ["64 bits"]),
     "two toolchains in one": (
         'tinygrad = "0.14.0"',
         'tinygrad = "0.14.0"\npath = "x"',
         "[toolchains",
         "toolchains.default",
-        ["exactly one"],
+        ["either tinygrad"],
     ),
-    "git without a commit": (
+    "a toolchain from git": (
         'tinygrad = "0.14.0"',
         'git = "x"',
         "[toolchains",
-        "toolchains.default.commit",
-        ["40 hexadecimal"],
+        "toolchains.default",
+        ["the keys git", "a clone"],
     ),
+    "unknown architecture": (
+        '"supercombo-24"',
+        '"supercombo-25"',
+        "source",
+        "models.pop2.source.architecture",
+        ['"supercombo-25"', "vision-mixer+gru", "did you mean supercombo-24?"],
+    ),
+    "odd width": ("width = 8", "width = 7", "source", "models.pop2.source.width", ["even number from 4"]),
     "release name": ("[release.v22]", "[release.next]", "[release.next]", "release.next", ["v22"]),
     "wrong table": ("[models.pop2]", "[models]\nx = 1\n[models.pop2]", "x", "models.x", ["a model"]),
 }
@@ -536,7 +549,7 @@ def test_a_key_twice_names_both_lines(tmp_path):
 
 def test_a_syntax_error_keeps_its_line_and_column(tmp_path):
     what = refusal(tmp_path, GOOD.replace("IMAGE = 2", "IMAGE = two")).what
-    assert what.startswith(f"models.toml:{line_of(GOOD, 'IMAGE')}:9: not TOML: ")
+    assert what.startswith(f"models.toml:{line_of(GOOD, 'IMAGE = 2')}:9: not TOML: ")
 
 
 def test_text_inside_strings_and_arrays_is_no_statement(tmp_path):
@@ -656,6 +669,13 @@ def test_any_text_gives_a_catalog_or_a_catalog_error(text):
             assert re.match(r"models\.toml:\d+: |models\.toml:\d+:\d+: ", error.what)
         else:
             assert found == catalog.load(path, machine="x86_64")
+
+
+def test_the_catalog_knows_every_architecture_and_every_width_that_can_be_made():
+    schema = json.loads(catalog.SCHEMA.read_text("utf-8"))
+    made = schema["$defs"]["generated_source"]["properties"]
+    assert made["architecture"]["enum"] == list(generated.architectures())
+    assert [made["width"][key] for key in ("minimum", "maximum")] == [generated.NARROWEST, generated.WIDEST]
 
 
 def test_the_schema_is_a_schema_and_its_examples_hold():

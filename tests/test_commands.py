@@ -10,30 +10,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from contract import DODO, HEAD
 
 from rules.keeping import blocks
 from rules.keeping.lock import holding
 
 DOIT = Path(sys.executable).with_name("doit")
 HEAVY = ("tinygrad", "onnx", "numpy", "jsonschema", "rich", "tomlkit", "tomllib", "http.client", "fsspec")
-DODO = """from rules.tasks import Yard
-yard = Yard("models.toml")
-DOIT_CONFIG, task_graph = yard.config, yard.tasks
-"""
-HEAD = """[defaults]
-flags = "cpu"
-model_size = "512x256"
-cameras = ["1928x1208", "1344x760"]
-frame_skip = 4
-[toolchains.default]
-tinygrad = "0.14.0"
-[flags.cpu]
-DEV = "CPU:X86"
-CC = "echo"
-FLOAT16 = 1
-IMAGE = 0
-NUM_CPU_THREADS = 1
-PARALLEL = 0
+OTHER = """\
 [flags.other]
 extends = "cpu"
 FLOAT16 = 0
@@ -106,7 +90,7 @@ def template(tmp_path_factory):
     """Two tiny models, all built."""
     folder = tmp_path_factory.mktemp("template")
     (folder / "dodo.py").write_text(DODO)
-    (folder / "models.toml").write_text(HEAD + model("a", 1) + model("b", 2, flags="other"))
+    (folder / "models.toml").write_text(HEAD + OTHER + model("a", 1) + model("b", 2, flags="other"))
     project = Project(folder)
     assert project.made() == {f"{step}:{one}" for step in CHAIN for one in "ab"}
     return folder
@@ -196,6 +180,24 @@ def test_what_outdated_lists_is_what_a_run_executes(project):
         assert project.outdated() == {}, name
         seen += len(made)
     assert seen > len(walk)
+
+
+@pytest.mark.parametrize("mark", [["candidate:b"], ["onnx"], ["pkl:a", "candidate:b"]])
+def test_what_outdated_lists_beside_what_is_ignored_is_what_a_run_executes(project, mark):
+    project.edit("IMAGE = 0", "IMAGE = 1")
+    project.says("ignore", *mark)
+    told = json.loads(project.says("outdated", "--json"))
+    lines = {line.split()[0]: line for line in project.says("outdated").splitlines() if ":" in line}
+    done = project.run()
+    skipped = [line.split()[1] for line in done.stdout.splitlines() if line.startswith("!")]
+    made = {line.split()[1] for line in done.stdout.splitlines() if line.startswith("✓")}
+    assert made == {row["task"] for row in told["outdated"]}
+    assert sorted(skipped) == sorted(told["ignored"])
+    assert f"{len(skipped)} ignored" in done.stdout.splitlines()[-1]
+    assert "pkl:b" in skipped
+    assert all("ignored" in lines[task] for task in skipped)
+    assert "  ignored, as it follows" in project.says("why", "b", "pkl")
+    assert project.run("outdated", "--exit-code").returncode == 0
 
 
 @pytest.fixture(scope="module")
@@ -419,7 +421,7 @@ def test_info_gives_our_reasons(project):
     told = project.says("info", "candidate:b", code=1)
     assert " * flags.FLOAT16 0 → 1" in told and "0x" not in told
     assert "up-to-date" in project.says("info", "pkl:a")
-    assert "nope" in project.says("info", "nope", code=3)
+    assert "nope: no such task" in project.says("info", "nope", code=2)
 
 
 def test_ignore_leaves_a_task_alone_until_it_is_forgotten(project):

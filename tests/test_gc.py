@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from contract import Project, generated, model
+from contract import DODO, HEAD, Project, generated, model
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -26,31 +26,7 @@ from rules.workspace import Workspace
 
 DAY = 86_400
 NOTHING = Keep(0, 0)
-CATALOG = """
-[defaults]
-flags = "cpu"
-model_size = "512x256"
-cameras = ["1928x1208"]
-frame_skip = 4
-
-[toolchains.default]
-tinygrad = "0.14.0"
-
-[flags.cpu]
-DEV = "CPU:X86"
-CC = "echo"
-NUM_CPU_THREADS = 1
-PARALLEL = 0
-
-[models]
-"""
-DODO = """
-from rules.tasks import Yard
-yard = Yard("models.toml")
-DOIT_CONFIG = yard.config
-task_graph = yard.tasks
-"""
-PLUGIN = '[tool.doit.plugins.command]\ngc = "rules.commands.gc:Gc"\n'
+CATALOG = HEAD + "[models]\n"
 
 
 @pytest.fixture
@@ -253,7 +229,7 @@ def test_leftovers_go_and_files_in_the_making_stay(workspace: Workspace) -> None
 
 
 def gc(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    for name, content in (("models.toml", CATALOG), ("dodo.py", DODO), ("pyproject.toml", PLUGIN)):
+    for name, content in (("models.toml", CATALOG), ("dodo.py", DODO)):
         (folder / name).write_text(content)
     environment = {name: text for name, text in os.environ.items() if name != "MODELS_WORKSPACE"}
     command = [sys.executable, "-m", "doit", "gc", *options]
@@ -445,7 +421,6 @@ def test_declared_releases_are_never_touched_and_a_withdrawn_one_can_come_back(t
     table = model("pop", generated("vision-conv+attention"), 'since = "v22"')
     v23 = '[release.v23]\nfrom = "v22"\nsuffix = "3"\n'
     project = Project(tmp_path / "yard", f'{table}[release.v22]\ncontract = "warp"\n{v23}')
-    (project.folder / "pyproject.toml").write_text(PLUGIN)
     project.doit()
     before = project.files()
     assert "release v" not in project.doit("gc", "--keep", "0m").stdout

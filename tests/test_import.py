@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,11 +17,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rules.catalog import load
+from rules.clients import starpilot
 from rules.commands.init import lay_out
 from rules.editing import adding, catalogtext, importing, published, starter
 from rules.editing.importing import Wishes
 from rules.errors import CatalogError, SourceError, YardError
 from rules.sources.generated import generate
+from rules.steps import release as releasing
 from rules.steps.release import names
 
 REFS = ["a" * 40, "b" * 40, "c" * 40]
@@ -243,6 +246,100 @@ def test_a_later_manifest_fills_the_placeholders(tmp_path):
     assert report.updated == {"pop22": ["name", "version", "series", "released", "community_favorite"]}
     assert "[models.pop22]\n" in path.read_text()
     assert "[models.oak] # placeholders" in path.read_text()
+
+
+def publication(folder: Path, catalog: Path, release: str = "v23", **changed: str) -> Path:
+    """The manifest of a release as its build publishes it; `changed` are display names by model id."""
+    loaded = load(catalog)
+    renamed = names(loaded, loaded.releases[release])
+    models = [replace(one, name=changed.get(one.id, one.name)) for one in loaded.models.values()]
+    content = starpilot.manifest([releasing.entry(one, renamed[one.id]) for one in models])
+    (folder / f"model_names_{release}.json").write_bytes(content)
+    return folder / f"model_names_{release}.json"
+
+
+def test_our_own_published_manifest_is_of_models_that_are_there(tmp_path, maps):
+    words = [one for each in maps for one in ("--source-map", each)]
+    assert doit(tmp_path, "import", *words)[0] == 0
+    path = tmp_path / "models.toml"
+    manifest = publication(tmp_path, path, pop2="Poplar", deeprl3="Deep", deeprl33="Deeper")
+    told = "73 entries under published names of release v23 (tr14223 is tr1422, "
+    code, out, _ = doit(tmp_path, "import", "--base-manifest", manifest)
+    assert (code, told in out) == (0, True)
+    assert out.splitlines()[1:] == [
+        "updated deeprl3: name",
+        "updated pop2: name",
+        "updated deeprl33: name",
+        "models.toml: written",
+    ]
+    models = load(path).models
+    assert len(models) == 73
+    assert [models[one].name for one in ("pop2", "deeprl3", "deeprl33")] == ["Poplar", "Deep", "Deeper"]
+    # Into a catalog that is not there yet, beside the maps of the sources.
+    (tmp_path / "new").mkdir()
+    code, out, _ = doit(tmp_path / "new", "import", "--base-manifest", manifest, *words)
+    assert (code, told in out, "added 73: " in out, "no source" in out) == (0, True, True, False)
+    assert load(tmp_path / "new" / "models.toml").models == models
+
+
+def test_a_map_under_published_names_adds_nothing(tmp_path):
+    path = tmp_path / "models.toml"
+    first = write(tmp_path / "map_v23.json", {"pop2": git(REFS[0]), "oak": git(REFS[1])})
+    imported(path, first)
+    before = path.read_bytes()
+    report = imported(path, write(tmp_path / "x_v23.json", {"pop23": git(REFS[0]), "oak3": git(REFS[2])}))
+    assert report.published == [
+        "x_v23.json: 2 entries under published names of release v23 (pop23 is pop2, oak3 is oak)"
+    ]
+    assert (report.added, len(report.kept)) == ([], 1)
+    assert path.read_bytes() == before
+
+
+# ---- what is left to do by hand
+
+
+WARNED = (
+    "WARNING: no repository is named for the {} of {}: under [defaults] in models.toml, write repository = "
+)
+
+
+def test_a_fork_that_nobody_names_is_asked_for_in_one_line(tmp_path):
+    write(tmp_path / "a_v22.json", {"pop22": git(REFS[0]), "oak": git(REFS[1])})
+    _, out, err = doit(tmp_path, "import", "--source-map", "a_v22.json")
+    assert out.endswith("models.toml: written\n")
+    assert err.startswith(WARNED.format("2 git sources", "pop22, oak"))
+    assert err.count("\n") == 1
+    add = ["add", "--ref", REFS[2], "--format", "supercombo"]
+    assert doit(tmp_path, *add, "--id", "ash")[2].startswith(WARNED.format("1 git source", "ash"))
+    assert doit(tmp_path, *add, "--id", "elm", "--repository", "../fork")[2] == ""
+    assert doit(tmp_path, "import", "--source-map", "a_v22.json")[2] == ""  # nothing was written
+
+
+@pytest.mark.parametrize(
+    ("named", "warned"),
+    [
+        ("https://git.example/fork", True),
+        ("https://example.com/fork.git", True),
+        ("<URL of the fork>", True),
+        ("../openpilot", False),
+        ("https://git.company.net/examples/fork.git", False),
+    ],
+)
+def test_a_repository_that_is_only_an_example_is_asked_for_too(tmp_path, named, warned):
+    text = importing.starter_text().replace("[defaults]", f'[defaults]\nrepository = "{named}"')
+    (tmp_path / "models.toml").write_text(text)
+    write(tmp_path / "a_v22.json", {"pop22": git(REFS[0])})
+    code, _, err = doit(tmp_path, "import", "--source-map", "a_v22.json")
+    assert (code, "WARNING" in err) == (0, warned)
+
+
+def test_placeholders_that_had_to_be_written_are_listed(tmp_path):
+    manifest = write(tmp_path / "names.json", [ENTRY, {"id": "oak", "name": "Oak", "version": "v3"}])
+    source_map = write(tmp_path / "m_v22.json", {one: git(REFS[0]) for one in ("pop22", "oak", "elm")})
+    _, out, _ = doit(tmp_path, "import", "--source-map", source_map, "--base-manifest", manifest)
+    assert "placeholders: series, released of oak (--base-manifest FILE fills them in)\n" in out
+    assert "placeholders: name, version, series, released of elm (" in out
+    assert "pop22 (" not in out
 
 
 # ---- source maps

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from contract import Project, generated, model
 from fuzz_inspection import fuzz, out_of_band, samples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -188,46 +189,12 @@ def test_nothing_is_imported_to_inspect() -> None:
 
 # ---- artifacts that this project makes
 
-CATALOG = """
-[defaults]
-flags = "cpu"
-model_size = "512x256"
-cameras = ["1928x1208", "1344x760"]
-frame_skip = 4
-[toolchains.default]
-tinygrad = "0.14.0"
-[flags.cpu]
-DEV = "CPU:X86"
-CC = "echo"
-FLOAT16 = 1
-IMAGE = 0
-NUM_CPU_THREADS = 1
-PARALLEL = 0
-[models.small]
-name = "Small"
-version = "v0"
-series = "Tests"
-released = "2026-01-01"
-type = "generic"
-source = { kind = "generated", architecture = "generic-mlp", seed = 1, width = 4 }
-"""
-
 
 def test_an_artifact_of_ours_needs_no_other_tinygrad(tmp_path: Path) -> None:
-    (tmp_path / "models.toml").write_text(CATALOG)
-    (tmp_path / "dodo.py").write_text((Path(__file__).parent.parent / "dodo.py").read_text())
-    environment = {"PATH": os.environ["PATH"], "MODELS_WORKSPACE": str(tmp_path / "made")}
-    subprocess.run(
-        [sys.executable, "-m", "doit", "pkl:small"],
-        cwd=tmp_path,
-        env=environment,
-        check=True,
-        capture_output=True,
-    )
-    (made,) = (tmp_path / "made" / "compiled").glob("*.pkl")
-    report = inspect(made)
-    recorded = json.loads((tmp_path / "made" / "results" / "small_artifact.json").read_text())
-    captures = (recorded.get("facts") or recorded)["captures"]
+    project = Project(tmp_path, model("small", generated("generic-mlp"), 'type = "generic"'))
+    project.doit("pkl:small")
+    report = inspect(project.path("compiled/small_tinygrad.pkl"))
+    captures = project.record("small_artifact")["facts"]["captures"]
     assert (report.verdict, report.layout, report.model_type) == ("ok", "generic", "generic")
     assert report.tinygrad == ()
     (one,) = report.jits
@@ -331,7 +298,7 @@ def test_a_git_lfs_pointer(put: Any) -> None:
     oid = "a" * 64
     pointer = f"version https://git-lfs.github.com/spec/v1\noid sha256:{oid}\nsize 12\n"
     report = inspect(put(pointer.encode()))
-    assert report.verdict == f"Git LFS pointer, not the file: oid sha256:{oid}, size 12"
+    assert report.verdict == f"not a pickle, it is a Git LFS pointer (oid sha256:{oid}, size 12)"
     assert report.exit_code == 2
 
 
@@ -347,7 +314,7 @@ def test_what_is_no_pickle(put: Any, content: bytes) -> None:
 def test_a_missing_file_and_a_folder_are_errors(tmp_path: Path) -> None:
     with pytest.raises(ArtifactError, match="expected an artifact, got nothing"):
         inspect(tmp_path / "none.pkl")
-    with pytest.raises(ArtifactError, match="got something else"):
+    with pytest.raises(ArtifactError, match="got a folder"):
         inspect(tmp_path)
 
 
@@ -442,7 +409,7 @@ def test_impossible_out_of_band_lengths(put: Any, length: int, where: str) -> No
 
 def test_buffers_that_nothing_uses(put: Any) -> None:
     report = inspect(put(out_of_band({}, [b"a"]) + struct.pack("<q", 3) + b"abc"))
-    assert report.verdict == "trailing bytes: 1 out-of-band buffers that nothing uses"
+    assert report.verdict == "trailing bytes: 1 out-of-band buffer that nothing uses"
 
 
 # ---- hostile

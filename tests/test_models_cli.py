@@ -9,25 +9,15 @@ import sys
 from pathlib import Path
 
 import pytest
+from contract import HEAD
 
 from rules.releasing import parts
 from rules.sources.generated import generate
 
 PROGRAM = "import sys; from rules.models_cli import main; sys.exit(main())"
-CATALOG = """[defaults]
-flags = "cpu"
-model_size = "512x256"
-cameras = ["1928x1208", "1344x760"]
-frame_skip = 4
-[toolchains.default]
-tinygrad = "0.14.0"
-[flags.cpu]
-DEV = "CPU:X86"
-CC = "echo"
-FLOAT16 = 1
-IMAGE = 0
-NUM_CPU_THREADS = 1
-PARALLEL = 0
+CATALOG = (
+    HEAD
+    + """\
 [flags.usbgpu]
 DEV = "USB+AMD:LLVM"
 WARP_DEV = "QCOM"
@@ -47,6 +37,7 @@ released = "2026-01-01"
 type = "generic"
 source = { kind = "generated", architecture = "generic-mlp", seed = 2, width = 4 }
 """
+)
 
 
 def models(folder, *words, code=0):
@@ -182,7 +173,9 @@ def test_a_delivery_replaces_an_earlier_form(folder, tmp_path):
         ([], "nothing to build is named"),
         (["--tinny"], "unknown option --tinny\n  → did you mean --tiny?"),
         (["--model", "tinny"], "did you mean tiny?"),
-        (["tiny"], "unexpected tiny\n  → to build a model, write --tiny"),
+        (["tiny"], "unexpected tiny\n  → did you mean --tiny? else models --list lists the models"),
+        (["list"], "did you mean --list?"),
+        (["--tiny", "--output-dir", "models.toml"], "expected a folder, got the file"),
         (["--model", "tiny", "--input-format", "whole"], "expected one of supercombo, split, got 'whole'"),
         (["--model", "tiny", "--version", "11"], "--version: expected vNN, got 11"),
         (["--model", "Tiny", "--onnx", "x.onnx"], "not a model ID"),

@@ -51,7 +51,7 @@ def test_the_first_fetch_is_recorded_and_the_next_must_match(lock):
 @pytest.mark.parametrize(
     ("found", "told"),
     [
-        ({**FOUND, "driving_vision": THREE}, ["driving_vision.onnx: expected 1 bytes, got 3"]),
+        ({**FOUND, "driving_vision": THREE}, ["driving_vision.onnx: expected 1 byte, got 3"]),
         (
             {**FOUND, "driving_vision": Digest(THREE.sha256, ONE.size)},
             [f"expected sha256 {ONE.sha256}", f"got {THREE.sha256}"],

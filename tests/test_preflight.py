@@ -185,9 +185,9 @@ def test_external_weights_are_named_and_must_be_there(tmp_path):
     path = saved(tmp_path, model)
     summary = onnxfile.read(path)
     assert (summary.external, summary.weights_bytes) == ({"weights.bin": 4112}, 16)
-    assert "no file is there, expected 4112 bytes" in refusal(path)
+    assert "no file is there, expected 4,112 bytes" in refusal(path)
     saved(tmp_path, b"\0" * 4111, "weights.bin")
-    assert "found 4111 bytes, expected 4112" in refusal(path)
+    assert "found 4,111 bytes, expected 4,112" in refusal(path)
     saved(tmp_path, b"\0" * 4112, "weights.bin")
     assert check(path).summary == summary
 

@@ -565,8 +565,8 @@ def test_a_damaged_lfs_object_is_passed_over_and_left_alone(fetch, pushed, tmp_p
     assert ours.read_bytes() == BIG[:-1]
     shutil.rmtree(tmp_path / "remote.git")
     text = refusal(fetch, "clone", pushed, "supercombo")
-    assert f"{MODEL}: Git LFS object {OID} (200000 bytes) did not come" in text
-    assert "expected 200000 bytes, got 199999" in text
+    assert f"{MODEL}: Git LFS object {OID} (200,000 bytes) did not come" in text
+    assert "expected 200,000 bytes, got 199,999" in text
 
 
 # ---- Git LFS by HTTP
@@ -647,7 +647,7 @@ def test_every_place_is_named_when_none_has_the_object(fetch, repo, server, othe
     server.objects.clear()
     other.objects.clear()
     text = refusal(fetch, repo, ref, "supercombo", lfs=[server.url])
-    assert f"{repo} at {ref[:12]}: {MODEL}: Git LFS object {OID} (200000 bytes) did not come" in text
+    assert f"{repo} at {ref[:12]}: {MODEL}: Git LFS object {OID} (200,000 bytes) did not come" in text
     assert text.index(f"{server.url}: 404, Not Found") < text.index(f"{other.url}: 404, Not Found")
     assert f"{repo}/.git/lfs/objects: not there" in text
 

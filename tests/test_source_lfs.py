@@ -117,7 +117,7 @@ def test_a_folder_that_holds_other_bytes_is_named_with_both_values(bring, tmp_pa
     short = stored(tmp_path / "short", CONTENT[:-1])
     wrong = stored(tmp_path / "wrong", CONTENT[:-1] + b"?")
     text = refusal(bring, folders=[short, wrong])
-    assert f"{short}: expected 300000 bytes, got 299999" in text
+    assert f"{short}: expected 300,000 bytes, got 299,999" in text
     got = hashlib.sha256(CONTENT[:-1] + b"?").hexdigest()
     assert f"{wrong}: expected sha256 {OID}, got {got}" in text
     assert left_in(tmp_path) == []
@@ -179,10 +179,10 @@ CORRUPT = CONTENT[:1000] + bytes([CONTENT[1000] ^ 1]) + CONTENT[1001:]
     ("fault", "said"),
     [
         (Fault(body=CORRUPT), f"expected sha256 {OID}, got {hashlib.sha256(CORRUPT).hexdigest()}"),
-        (Fault(body=CONTENT[:-5]), "expected 300000 bytes, got 299995"),
-        (Fault(body=CONTENT + b"x"), "expected 300000 bytes, got 300001"),
-        (Fault(body=CONTENT + b"x", unsized=True), "expected 300000 bytes, got more"),
-        (Fault(body=b"<html>please log in</html>"), "expected 300000 bytes, got 26"),
+        (Fault(body=CONTENT[:-5]), "expected 300,000 bytes, got 299,995"),
+        (Fault(body=CONTENT + b"x"), "expected 300,000 bytes, got 300,001"),
+        (Fault(body=CONTENT + b"x", unsized=True), "expected 300,000 bytes, got more"),
+        (Fault(body=b"<html>please log in</html>"), "expected 300,000 bytes, got 26"),
         (Fault(404, body=b""), "404, Not Found"),
         (Fault(410, body=b""), "410, Gone"),
     ],
@@ -198,13 +198,13 @@ def test_wrong_bytes_are_refused_and_the_next_server_is_asked(bring, server, oth
 def test_a_server_that_always_ends_short_is_given_up(bring, server):
     server.resumes = False
     server.get = [Fault(body=CONTENT[:-5], unsized=True) for _ in range(50)]
-    assert "expected 300000 bytes, got 299995, after 3 tries" in refusal(bring, server.url)
+    assert "expected 300,000 bytes, got 299,995, after 3 tries" in refusal(bring, server.url)
 
 
 @pytest.mark.parametrize("says", [0, len(CONTENT) - 1, len(CONTENT) + 1])
 def test_a_batch_answer_of_another_size_is_refused(bring, server, says):
     server.says_size = says
-    assert f"expected 300000 bytes, its batch answer says {says}" in refusal(bring, server.url)
+    assert f"expected 300,000 bytes, its batch answer says {says:,}" in refusal(bring, server.url)
     assert server.count("GET") == 0
 
 

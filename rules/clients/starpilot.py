@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rules.counting import counted
 from rules.errors import ArtifactError, WorkspaceError
 from rules.releasing import parts
 from rules.releasing.namespace import id_flaw
@@ -179,7 +180,8 @@ def _replay(whole: Path) -> str:
     fetched = _probe(whole)
     if fetched and not expected:
         raise ArtifactError(
-            f"{checksum}: expected the checksum of {len(fetched)} parts, got nothing", fix="split again"
+            f"{checksum}: expected the checksum of {counted(len(fetched), 'part')}, got nothing",
+            fix="split again",
         )
     if not fetched and not whole.is_file():
         raise ArtifactError(f"{whole}: expected the file or its parts, got neither", fix="build it first")
@@ -218,7 +220,8 @@ def _fetch(files: Sequence[Path]) -> str:
     sha256, size = parts.digest(files)
     if size != sum(promised):
         raise ArtifactError(
-            f"{files[0].parent}: changed while it was read: expected {sum(promised)} bytes, got {size}",
+            f"{files[0].parent}: changed while it was read: "
+            f"expected {counted(sum(promised), 'byte')}, got {size:,}",
             fix="try again",
         )
     return sha256
@@ -283,7 +286,8 @@ def _decode(file: str, content: bytes) -> Any:
         return json.loads(content, object_pairs_hook=_unique)
     except (ValueError, RecursionError) as error:
         raise ArtifactError(
-            f"{file}: expected JSON, got {len(content)} bytes that are not: {error}", fix="fetch it again"
+            f"{file}: expected JSON, got {counted(len(content), 'byte')} that are not: {error}",
+            fix="fetch it again",
         ) from error
 
 

@@ -1,12 +1,13 @@
 """`doit add`: one model into models.toml."""
 
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
 from rules.commands.arguments import UsageError, option
 from rules.commands.command import CATALOG, Command
-from rules.editing import adding
+from rules.editing import adding, importing
 from rules.editing.catalogtext import block
 
 
@@ -60,4 +61,6 @@ class Add(Command):
             print(f"{path}: {'would be copied' if dry else 'copied'}, since names tell roles there")
         print(block(added.id, added.table).strip())
         print(f"{catalog}: {'not written (--dry-run)' if dry else 'written'}; next: doit onnx:{added.id}")
+        if not files and not added.has_repository:
+            print(importing.homeless_line([added.id], catalog), file=sys.stderr)
         return 0

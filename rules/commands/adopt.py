@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from rules.commands.arguments import JSON, option
 from rules.commands.command import CatalogCommand
 from rules.commands.run import WAIT
+from rules.counting import counted
 from rules.keeping.lock import holding
 
 if TYPE_CHECKING:
@@ -74,5 +75,7 @@ def _text(folder: Path, result: "Survey", failed: dict[str, str], dry_run: bool)
     counts = ", ".join(f"{n} {one.value}" for one in Standing if (n := result.count(one)))
     tasks = _tasks(result, failed)
     verb = "would be recorded" if dry_run else "recorded"
-    told.append(f"{len(result.found):,} files: {counts or 'none'}; {verb}: {' '.join(tasks) or 'nothing'}")
+    told.append(
+        f"{counted(len(result.found), 'file')}: {counts or 'none'}; {verb}: {' '.join(tasks) or 'nothing'}"
+    )
     return "\n".join(told)

@@ -1,7 +1,7 @@
 """The argument vector of our own commands: options anywhere, `=` kept, nothing unknown let through."""
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 from doit.cmdparse import CmdOption, CmdParse, CmdParseError, DefaultUpdate
@@ -65,12 +65,13 @@ def typed(command: str, given: Sequence[str]) -> list[str]:
 class Parser(CmdParse):  # type: ignore[misc]
     """doit's parser, with options anywhere and written in full; after `--` there are only operands.
 
-    `command` is what errors call the program: `doit why`.
+    `command` is what errors call the program: `doit why`; `commands` are the ones that stand beside it.
     """
 
-    def __init__(self, command: str, options: Iterable[CmdOption]) -> None:
+    def __init__(self, command: str, options: Iterable[CmdOption], commands: Collection[str] = ()) -> None:
         super().__init__(options)
         self.command = command
+        self.commands = commands
 
     def parse_only(
         self, in_args: Sequence[str], params: DefaultUpdate | None = None
@@ -118,7 +119,10 @@ class Parser(CmdParse):  # type: ignore[misc]
     def _unknown(self, name: str) -> UsageError:
         names = [f"--{long.removesuffix('=')}" for long in self.get_long()]
         near = flags.nearest(name, names) if name.startswith("--") else None
-        fix = f"did you mean {near}?" if near else f"{self.command} --help lists its options"
+        if name.lstrip("-") in self.commands:
+            near = f"{self.command.partition(' ')[0]} {name.lstrip('-')}"
+        lists = f"{self.command} --help lists its options"
+        fix = f"did you mean {near}? else {lists}" if near else lists
         return UsageError(f"{self.command}: unknown option {name}", fix=fix)
 
     def _next(self, name: str, words: Iterator[str]) -> str:

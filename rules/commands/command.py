@@ -2,20 +2,23 @@
 
 import os
 import sys
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from doit.cmd_base import Command as DoitCommand
 from doit.cmdparse import CmdOption, DefaultUpdate
+from doit.exceptions import InvalidCommand
 
 from rules.commands.arguments import HELP, Parser, UsageError, option, typed
-from rules.errors import YardError
+from rules.errors import YardError, refused
 
 if TYPE_CHECKING:
     from rules.tasks import Yard
 
 CATALOG = "models.toml"
 DODO = "dodo.py"
+DATABASE = ".doit.db"  # doit's own default
 INTERRUPTED = 130  # 128 + SIGINT, as shells report it
 WORKSPACE = option(
     "workspace",
@@ -32,17 +35,25 @@ class AnyOrder(DoitCommand):  # type: ignore[misc]
     """A doit command that takes options anywhere and tells failures in a sentence; a base for doit's own."""
 
     _cmdparser: Parser | None
+    needs_dodo = True
+
+    def __init__(self, *args: Any, bin_name: str = "doit", **kwargs: Any) -> None:
+        # Run by `python -m doit`, doit calls itself "-m".
+        super().__init__(*args, bin_name="doit" if bin_name.startswith("-") else bin_name, **kwargs)
 
     def get_options(self) -> list[CmdOption]:
         """The command's options, --help, and --workspace when it loads tasks."""
         shared = (WORKSPACE, HELP) if hasattr(self, "loader") else (HELP,)
         return [*super().get_options(), *map(CmdOption, shared)]
 
+    def _commands(self) -> Collection[str]:
+        return self.loader.cmd_names if hasattr(self, "loader") else ()
+
     @property
     def cmdparser(self) -> Parser:
         """The parser of the command's own options."""
         if self._cmdparser is None:
-            self._cmdparser = Parser(f"{self.bin_name} {self.name}", self.get_options())
+            self._cmdparser = Parser(f"{self.bin_name} {self.name}", self.get_options(), self._commands())
             self._cmdparser.overwrite_defaults(self.config_vals)
         return self._cmdparser
 
@@ -66,7 +77,7 @@ class AnyOrder(DoitCommand):  # type: ignore[misc]
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 0
         except OSError as error:
-            print(f"ERROR: {self.bin_name} {self.name}: {error}", file=sys.stderr)
+            print(f"ERROR: {refused(error, f'{self.bin_name} {self.name}')}", file=sys.stderr)
             return YardError.exit_code
         except KeyboardInterrupt:
             return INTERRUPTED
@@ -80,7 +91,50 @@ class AnyOrder(DoitCommand):  # type: ignore[misc]
             self._choose_workspace(options.pop("workspace"))
         self.pdb = options.get("pdb", False)
         options.update(self.opt_vals)
-        return int(self.execute(options, operands) or 0)
+        if hasattr(self, "loader") and "dodoFile" in options:
+            self._check_dodo(Path(options["dodoFile"]), options)
+        try:
+            return int(self.execute(options, operands) or 0)
+        except InvalidCommand as error:
+            raise self._refused(error, operands) from None
+
+    def _refused(self, error: InvalidCommand, words: list[str]) -> UsageError:
+        """What doit refuses, with the nearest name and where all names are listed."""
+        from rules.commands import selection
+
+        targets = {target: task.name for task in getattr(self, "task_list", ()) for target in task.targets}
+        tasks = [task.name for task in getattr(self, "task_list", ())]
+        if error.not_found is not None:
+            if meant := targets.get(str(Path(error.not_found).absolute())):
+                return selection.unlike("command or task", error.not_found, meant)
+            return selection.refused(words, tasks, self.loader.cmd_names, error.not_found)
+        lost = next((word for word in words if word not in tasks), None) if tasks else None
+        if lost is None:
+            return UsageError(f"{self.bin_name} {self.name}: {error}".splitlines()[0])
+        return selection.unlike("task", lost, selection.near_task(lost, tasks))
+
+    def _check_dodo(self, path: Path, options: dict[str, Any]) -> None:
+        """doit imports what the path names. Raises UsageError for no Python file, NoCatalog for no file."""
+        default = path == Path(DODO)
+        if path.exists() and not (path.is_file() and path.suffix == ".py"):
+            found = "a folder" if path.is_dir() else path.name
+            raise self._not_dodo(found)
+        if path.exists() or options["seek_file"] or (default and not self.needs_dodo):
+            return
+        raise self._no_dodo(path) if default else self._not_dodo(f"{path}, which is not there")
+
+    def _not_dodo(self, found: str) -> UsageError:
+        what = f"{self.bin_name} {self.name}: --file: expected a {DODO}, got {found}"
+        return UsageError(what, fix=f"name the {DODO} beside {CATALOG}")
+
+    def _no_dodo(self, path: Path) -> NoCatalog:
+        folder, init = path.absolute().parent, f"{self.bin_name} init"
+        if (folder / CATALOG).exists():
+            return NoCatalog(f"{folder}: {path.name} is not here", fix=f"{init} writes one beside {CATALOG}")
+        return NoCatalog(
+            f"{folder}: neither {path.name} nor {CATALOG} is here",
+            fix=f"go to the folder that holds them, or {init} lays out a new one",
+        )
 
     def _choose_workspace(self, named: str | None) -> None:
         """Before a dodo.py is loaded, and before doit changes to its folder."""
@@ -125,9 +179,18 @@ class Command(AnyOrder):
 class CatalogCommand(Command):
     """A command that asks a catalog: that of the dodo.py, or the folder's models.toml when there is none."""
 
+    needs_dodo = False
+
     def __init__(self, task_loader: Any, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.loader = task_loader
+        self._database = Path(DATABASE)
+
+    def ignored(self) -> Collection[str]:
+        """The tasks that `doit ignore` marked; to be asked after `yard`."""
+        from rules.backend import RecordsBackend
+
+        return RecordsBackend(str(self._database), None).ignored
 
     def get_options(self) -> list[CmdOption]:
         """The command's options, and those that say where the dodo.py is."""
@@ -144,13 +207,14 @@ class CatalogCommand(Command):
         folder = Path(options.get("cwdPath") or ".")
         if options.get("dodoFile") == DODO and not options["seek_file"] and not Path(DODO).exists():
             if (folder / CATALOG).exists():
+                self._database = folder / DATABASE
                 return Yard(folder / CATALOG)
-            raise NoCatalog(
-                f"{folder.resolve()}: neither {DODO} nor {CATALOG} is here",
-                fix=f"go to the folder that holds them, or {self.bin_name} {self.name} --file FOLDER/{DODO}",
-            )
+            raise self._no_dodo(folder.resolve() / DODO)
         self.loader.setup(options)
-        yard: Yard | None = self.loader.load_doit_config().get("yard")
+        config = self.loader.load_doit_config()
+        named = config.get("dep_file") or self.config_vals.get("dep_file") or DATABASE
+        self._database = Path(named).absolute()
+        yard: Yard | None = config.get("yard")
         if yard is None:
             raise NoCatalog(
                 f'{options.get("dodoFile", DODO)}: it has no DOIT_CONFIG["yard"]',

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from rules.counting import counted
 from rules.decide import Decision
 from rules.keeping import blocks
 from rules.keeping.digests import CHUNK, Digest, Digests
@@ -34,7 +35,7 @@ def described(output: Output, digest: Digest, workspace: Workspace) -> str:
         return difference(workspace.path(output.path), blob)
     told = f"sha256 {digest.sha256[:12]}… where {output.sha256[:12]}… was recorded"
     if digest.size != output.size:
-        told = f"{digest.size:,} bytes where {output.size:,} were recorded"
+        told = f"{counted(digest.size, 'byte')} where {output.size:,} were recorded"
     elif ranges := blocks.differing(workspace.path(output.path), workspace.store.blocks_of(output.sha256)):
         told = f"damage within {_listed(ranges).removesuffix(' differ')}"
     return f"{told}; the store has lost the right bytes too"
@@ -54,7 +55,7 @@ def difference(path: Path, right: Path) -> str:
     told = [_listed(ranges)] if ranges else []
     size, recorded = path.stat().st_size, right.stat().st_size
     if size != recorded:
-        told.append(f"{size:,} bytes where {recorded:,} were recorded, alike up to byte {common}")
+        told.append(f"{counted(size, 'byte')} where {recorded:,} were recorded, alike up to byte {common}")
     return "; ".join(told)
 
 
@@ -64,7 +65,7 @@ def _listed(ranges: list[Range]) -> str:
         return f"byte {spans[0]} differs"
     more = len(ranges) - SHOWN
     over = "over " if len(ranges) == ENOUGH else ""
-    rest = f" and {over}{more} more ranges" if more > 0 else ""
+    rest = f" and {over}{counted(more, 'more range')}" if more > 0 else ""
     return f"bytes {', '.join(spans)}{rest} differ"
 
 

@@ -42,8 +42,9 @@ def chosen(catalog: "Catalog", name: str | None) -> "FlagSet":
         return catalog.defaults.flags
     if name not in catalog.flag_sets:
         near = flags.nearest(name, catalog.flag_sets)
-        hint = f"did you mean {near}?" if near else f"it has {', '.join(catalog.flag_sets)}"
-        raise CatalogError(f"{catalog.path.name}: flags.{name}: there is no such flag set", fix=hint)
+        has = f"the sets are {', '.join(catalog.flag_sets)}"
+        fix = f"did you mean {near}? {has}" if near else has
+        raise CatalogError(f"{catalog.path.name}: flags.{name}: there is no such flag set", fix=fix)
     return catalog.flag_sets[name]
 
 

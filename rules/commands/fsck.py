@@ -9,6 +9,7 @@ from typing import Any
 from rules.commands import damage, selection
 from rules.commands.arguments import JSON
 from rules.commands.command import CatalogCommand
+from rules.counting import counted
 from rules.keeping.digests import Digest, Stamp
 from rules.keeping.files import TEMPORARY_PREFIX
 from rules.keeping.lock import holding
@@ -51,9 +52,9 @@ class Fsck(CatalogCommand):
             print(one)
         if damages:
             mend = " ".join(["doit", *operands])
-            print(f"{len(damages)} of {check.read:,} files are damaged; to mend: {mend}")
+            print(f"damaged: {len(damages)} of {counted(check.read, 'file')}; to mend: {mend}")
         else:
-            print(f"{check.read:,} files read, every byte is as recorded")
+            print(f"{counted(check.read, 'file')} read, every byte is as recorded")
         return int(bool(damages))
 
 

@@ -1,12 +1,15 @@
 """`doit init`: a folder to build in."""
 
+import contextlib
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from rules.commands.arguments import UsageError, option
 from rules.commands.command import CATALOG, DODO, Command
 from rules.editing import starter
+from rules.errors import WorkspaceError
 from rules.keeping.files import write_bytes
 
 
@@ -34,21 +37,48 @@ class Init(Command):
 
 
 def lay_out(folder: Path, workspace: str | None, maps: list[Path]) -> list[Path]:
-    """Make the folders and files that are missing; returns what was made."""
+    """Make the folders and files that are missing; returns what was made.
+
+    Raises WorkspaceError, before anything is made, where a file stands in place of a folder or the reverse.
+    """
     chosen = workspace or os.environ.get("MODELS_WORKSPACE")
     root = Path(chosen) if chosen else folder / "artifacts"
-    made = []
-    for path in [folder, root, *(root / name for name in starter.FOLDERS)]:
-        if not path.is_dir():
-            path.mkdir(parents=True)
-            made.append(path)
+    folders = [folder, root, *(root / name for name in starter.FOLDERS)]
     wanted = {
         folder / CATALOG: (starter.CATALOG + starter.EXAMPLE).encode(),
         folder / DODO: starter.DODO.encode(),
     }
     wanted |= {root / "source-maps" / one.name: one.read_bytes() for one in maps}
-    for path, content in wanted.items():
-        if not path.exists():
-            write_bytes(path, content)
-            made.append(path)
+    _check(folders, wanted)
+    made: list[Path] = []
+    try:
+        for path in folders:
+            if not path.is_dir():
+                path.mkdir(parents=True)
+                made.append(path)
+        for path, content in wanted.items():
+            if not path.exists():
+                write_bytes(path, content)
+                made.append(path)
+    except OSError:
+        _take_back(made)
+        raise
     return made
+
+
+def _take_back(made: list[Path]) -> None:
+    for path in reversed(made):
+        with contextlib.suppress(OSError):
+            path.rmdir() if path.is_dir() else path.unlink()
+
+
+def _check(folders: Iterable[Path], files: Iterable[Path]) -> None:
+    for path in folders:
+        there = next(one for one in (path, *path.absolute().parents) if os.path.lexists(one))
+        if not there.is_dir():
+            raise WorkspaceError(
+                f"doit init: {there}: expected a folder, got a file", fix="name another folder"
+            )
+    for path in files:
+        if os.path.lexists(path) and not path.is_file():
+            raise WorkspaceError(f"doit init: {path}: expected a file, got a folder", fix="move it away")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rules.commands.arguments import JSON, UsageError, option
 from rules.commands.command import Command
+from rules.counting import counted
 
 if TYPE_CHECKING:
     from rules.inspection import Report
@@ -53,7 +54,7 @@ class Inspect(Command):
 def lines(report: "Report") -> Iterator[str]:
     """A report for people, one fact a line; text from the artifact cannot move the cursor."""
     yield _safe(f"{report.name}: {report.verdict}")
-    for name, value in _facts(report):
+    for name, value in _facts(report) if report.opcodes else ():
         if value not in (None, "", ()):
             yield _safe(f"  {name:<14} {value}")
     for jit in report.jits:
@@ -62,13 +63,16 @@ def lines(report: "Report") -> Iterator[str]:
         yield _safe(f"  needs another tinygrad: {_some(report.tinygrad)}")
     for problem in report.problems[1:]:
         yield _safe(f"  ✗ {problem.what}")
+    if report.fix:
+        yield _safe(f"  → {report.fix}")
 
 
 def _facts(report: "Report") -> Iterator[tuple[str, Any]]:
     form = "out-of-band pickle" if report.out_of_band else "pickle"
-    parts = f" in {len(report.files)} parts" if len(report.files) > 1 else ""
+    parts = f" in {counted(len(report.files), 'part')}" if len(report.files) > 1 else ""
     protocol = f", protocol {report.protocol}" if report.protocol is not None else ""
-    yield "file", f"{report.size:,} bytes{parts}, {form}{protocol}, {report.opcodes:,} opcodes"
+    size = counted(report.size, "byte")
+    yield "file", f"{size}{parts}, {form}{protocol}, {counted(report.opcodes, 'opcode')}"
     yield "sha256", f"{report.sha256} (checked)" if report.sha256 else None
     yield "layout", f"{report.layout} ({report.role})" if report.role else report.layout
     yield "format version", report.format_version
@@ -77,7 +81,7 @@ def _facts(report: "Report") -> Iterator[tuple[str, Any]]:
     yield "frame skip", report.frame_skip
     yield "cameras", ", ".join(report.cameras)
     yield "behaviour", report.behavior_version
-    yield "weights", f"{report.weights_bytes:,} bytes" if report.jits else None
+    yield "weights", counted(report.weights_bytes, "byte") if report.jits else None
     for network, shapes in report.shapes.items():
         yield network, ", ".join(f"{name} {tuple(shape)}" for name, shape in shapes.items())
     yield "classes", " ".join(report.classes)
@@ -86,7 +90,7 @@ def _facts(report: "Report") -> Iterator[tuple[str, Any]]:
 
 def _jit(jit: "Jit") -> Iterator[str]:
     devices = ", ".join(jit.devices) or "no device"
-    yield f"  {jit.label}: {devices}; kernels: {jit.kernels}; weights: {jit.weights_bytes:,} bytes"
+    yield f"  {jit.label}: {devices}; kernels: {jit.kernels}; weights: {counted(jit.weights_bytes, 'byte')}"
     for one in jit.inputs:
         shape = "?" if one.shape is None else one.shape
         yield f"    {one.name:<20} {one.dtype} {shape} on {one.device}"

@@ -5,10 +5,12 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from rules import flags, pins
+from rules import pins
 from rules.catalog import Catalog, Source
+from rules.commands import selection
 from rules.commands.arguments import UsageError, option
 from rules.commands.command import CatalogCommand
+from rules.counting import counted
 from rules.errors import YardError
 from rules.keeping.digests import Digest, sha256_of
 from rules.keeping.lock import holding
@@ -56,8 +58,7 @@ def sources(catalog: Catalog) -> dict[str, Source]:
 def _source(named: dict[str, Source], model_id: str) -> Source:
     if model_id in named:
         return named[model_id]
-    near = flags.nearest(model_id, named)
-    raise UsageError(f"{model_id}: no such model", fix=f"did you mean {near}?" if near else "doit list")
+    raise selection.unknown("model", model_id, named)
 
 
 def pin(yard: "Yard", model_id: str, source: Source, *, update: bool) -> Iterator[str]:
@@ -87,7 +88,7 @@ def changes(model_id: str, old: pins.Found, new: pins.Found) -> Iterator[str]:
 
 
 def _shown(digest: Digest | None) -> str:
-    return f"{shown(digest.sha256)} ({digest.size:,} bytes)" if digest else "nothing"
+    return f"{shown(digest.sha256)} ({counted(digest.size, 'byte')})" if digest else "nothing"
 
 
 def _fetched(yard: "Yard", source: Source) -> pins.Found:

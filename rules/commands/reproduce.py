@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from rules.build import build
+from rules.commands import selection
 from rules.commands.command import CatalogCommand
 from rules.errors import CatalogError
-from rules.flags import nearest
 from rules.graph import Graph
 from rules.inspection.compare import first_difference
 from rules.keeping.records import Record
@@ -28,10 +28,7 @@ class Reproduce(CatalogCommand):
         (model_id,) = operands
         task = f"candidate:{model_id}"
         if task not in yard.graph.steps:
-            near = nearest(model_id, yard.catalog.models)
-            raise CatalogError(
-                f"{yard.catalog.path.name}: no model {model_id}", fix=f"did you mean {near}?" if near else ""
-            )
+            raise selection.unknown("model", model_id, yard.catalog.models)
         recorded = yard.graph.judge.decide(yard.graph.steps[task])
         if recorded.record is None or not recorded.fresh:
             raise CatalogError(f"{model_id}: its artifact is not up to date", fix=f"doit pkl:{model_id}")

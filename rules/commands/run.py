@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from doit.cmd_run import Run as DoitRun
 from doit.cmdparse import CmdParse, CmdParseError, DefaultUpdate
-from doit.exceptions import InvalidCommand
 
 from rules.commands.arguments import VERIFY, UsageError
 from rules.commands.command import INTERRUPTED, AnyOrder
+from rules.counting import counted
 from rules.keeping.lock import holding
 
 if TYPE_CHECKING:
@@ -56,21 +56,16 @@ class Run(AnyOrder, DoitRun):  # type: ignore[misc]
             raise self._refusal from None
 
     def execute(self, params: Any, args: list[str]) -> int:
-        """Load the tasks, then run them."""
+        """Load the tasks, then run them. Raises UsageError for a number of tasks at a time that cannot be."""
+        if params["num_process"] < 1 and "num_process" in params._non_default_keys:
+            got = params["num_process"]
+            raise UsageError(f"doit run: -n: expected 1 task or more at a time, got {got}", fix="doit -n 2")
         params.setdefault("yard", None)
         fresh = self._glance(params) if not args else None
         if fresh is not None:
             print(f"0 made, {fresh} up to date")
             return 0
-        try:
-            return int(super().execute(params, args) or 0)
-        except InvalidCommand as error:
-            if params["yard"] is None or error.not_found is None:
-                raise
-            from rules.commands import selection
-
-            names = [*params["yard"].graph.steps, *self.loader.cmd_names]
-            raise selection.unknown("command or task", error.not_found, names) from None
+        return int(super().execute(params, args) or 0)
 
     def _glance(self, params: Any) -> int | None:
         """The number of fresh steps, when the last run's seal still holds and no option asks for more."""
@@ -112,7 +107,7 @@ class Run(AnyOrder, DoitRun):  # type: ignore[misc]
             ended = True
             return code
         except KeyboardInterrupt as interrupt:
-            kept = f"{yard.made} finished steps are kept" if yard.made else "nothing was finished yet"
+            kept = f"kept {counted(yard.made, 'finished step')}" if yard.made else "nothing was finished yet"
             print(f"\ninterrupted: {kept}; the next doit goes on from there", file=sys.stderr)
             return INTERRUPTED if not interrupt.args else int(interrupt.args[0])
         finally:

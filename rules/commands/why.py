@@ -6,6 +6,7 @@ from typing import Any
 from rules.commands import damage, selection, wording
 from rules.commands.arguments import JSON, VERIFY, UsageError
 from rules.commands.command import CatalogCommand
+from rules.commands.ignore import skipped
 from rules.decide import Decision, Judge, State
 from rules.graph import Graph
 from rules.step import Step
@@ -28,18 +29,23 @@ class Why(CatalogCommand):
         steps = self._steps(yard.graph, *operands)
         decisions = [judge.decide(step) for step in steps]
         causes = _causes(yard.graph, judge, steps)
+        ignored = skipped(yard.graph.needed([step.task for step in steps]), self.ignored())
         if options["json"]:
-            print(json.dumps([_as_json(one, yard.workspace) for one in decisions + causes], indent=1))
+            rows = [_as_json(one, yard.workspace) for one in decisions + causes]
+            print(json.dumps([{**row, "ignored": row["task"] in ignored} for row in rows], indent=1))
             return 0
         for one in decisions + causes:
             _explain(one, yard.workspace)
+            if one.step.task in ignored:
+                print(f"  {ignored[one.step.task]}")
         return 0
 
     def _steps(self, graph: Graph, name: str, kind: str | None = None) -> list[Step]:
         own = [step for step in graph.steps.values() if step.model == name]
         if not own:
             if kind is not None:
-                raise selection.unknown("model", name, {s.model for s in graph.steps.values() if s.model})
+                models = {step.model for step in graph.steps.values() if step.model}
+                raise selection.unknown("model", name, models)
             return _named(graph, name)
         if kind is None:
             return own

@@ -4,6 +4,7 @@ import datetime
 import json
 from typing import Any
 
+from rules.counting import counted
 from rules.decide import Decision, Reason, State
 from rules.keeping.records import Record
 from rules.step import Step
@@ -73,7 +74,7 @@ def ago(moment: str, now: datetime.datetime | None = None) -> str:
     for unit, length in UNITS:
         if seconds >= length:
             many = seconds // length
-            return f"{many} {unit}{'s' if many > 1 else ''} ago"
+            return f"{counted(many, unit)} ago"
     return "just now"
 
 

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
+from rules.counting import counted
 from rules.diagnosing import mismatch, symptoms
 from rules.diagnosing.mismatch import Mismatch, Tensor
 from rules.diagnosing.symptoms import CERTAIN, CONFIDENCES, LIKELY, POSSIBLE, Sign, Symptom
@@ -237,9 +238,8 @@ def _tensors_differ(log: Log, one: Mismatch) -> Iterator[Finding]:
     captured, passed = one.tensors
     at = [one.start]
     if len(captured) != len(passed):
-        cause = (
-            f"captured with {len(captured)} tensors, called with {len(passed)} (or the message is cut short)"
-        )
+        with_so_many = f"captured with {counted(len(captured), 'tensor')}, called with {len(passed)}"
+        cause = f"{with_so_many} (or the message is cut short)"
         yield log.finding(ARGS, POSSIBLE, cause, "doit inspect {file} lists the arguments", at)
         yield from _devices_differ(log, captured, passed, at)
         return

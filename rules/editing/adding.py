@@ -6,13 +6,14 @@ Explicit comes first, then what the catalog has; only a supercombo has a version
 import datetime
 import shutil
 import subprocess
+import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rules.editing import catalogtext
-from rules.editing.importing import SUPERCOMBO_VERSION, flags_for, starter_text
+from rules.editing.importing import SUPERCOMBO_VERSION, flags_for, homeless, starter_text
 from rules.editing.published import SPLIT, SUPERCOMBO
 from rules.errors import CatalogError, SourceError
 from rules.flags import nearest
@@ -42,11 +43,15 @@ class Asked:
 
 @dataclass(frozen=True)
 class Added:
-    """What was added: the id, the table of the catalog, and files that were copied beside it."""
+    """What was added: the id, the table of the catalog, files that were copied beside it.
+
+    `has_repository` is false for a commit that is in no repository that the catalog names.
+    """
 
     id: str
     table: Mapping[str, Any]
     copied: tuple[Path, ...] = ()
+    has_repository: bool = True
 
 
 def add_files(catalog: Path, files: Sequence[Path], asked: Asked, *, dry: bool = False) -> Added:
@@ -86,7 +91,7 @@ def add_ref(catalog: Path, ref: str, repository: str | None, asked: Asked, *, dr
     source = {"kind": "git", "ref": ref, "format": form, **named, **big}
     text, table = _with_model(catalog, asked.id, source, asked)
     catalogtext.write(catalog, text, dry=dry)
-    return Added(asked.id, table)
+    return Added(asked.id, table, has_repository=not homeless(tomllib.loads(text), [asked.id]))
 
 
 # ---- what the files say
@@ -208,7 +213,7 @@ def _written(path: Path, base: Path) -> str:
 
 
 def _old(catalog: Path, model_id: str) -> Mapping[str, Any]:
-    document = catalogtext.parsed(catalogtext.read(catalog) or "")
+    document = catalogtext.parsed(catalogtext.valid(catalog) or "")
     found: Mapping[str, Any] = document.get("models", {}).get(model_id, {})
     return found
 
@@ -219,7 +224,7 @@ def _with_model(
     """The catalog's text with the model, and the model's table."""
     if flaw := namespace.id_flaw(model_id):
         raise CatalogError(f"{model_id!r}: not a model ID: {flaw}", fix="give it another --id")
-    text = catalogtext.read(catalog) or starter_text()
+    text = catalogtext.valid(catalog) or starter_text()
     document = catalogtext.parsed(text)
     _check_release(document.get("release", {}), asked.release)
     if model_id not in document.get("models", {}):

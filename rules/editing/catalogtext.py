@@ -1,12 +1,14 @@
 """Edits of models.toml as text: comments, order and line ends stay as their author left them."""
 
 import json
+import platform
 import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from rules import faults
 from rules.errors import CatalogError
 from rules.keeping.files import write_bytes
 
@@ -14,24 +16,39 @@ _HEADER = re.compile(r"\s*\[+([^\[\]#=]+)\]+\s*(#.*)?$")
 
 
 def read(path: Path) -> str | None:
-    """The catalog's text, line ends as they are; None when there is no such file. Raises CatalogError."""
+    """The catalog's text, line ends as they are; None when there is no such file.
+
+    Raises CatalogError, as `doit` does, for what cannot be read and what is no TOML.
+    """
     try:
-        return path.read_bytes().decode()
+        text = faults.decoded(path.read_bytes(), path.name)
     except FileNotFoundError:
         return None
-    except (OSError, UnicodeDecodeError) as error:
-        raise CatalogError(f"{path.name}: cannot be read: {error}", fix="name a readable catalog") from None
+    except OSError as error:
+        raise faults.unreadable(path, error) from None
+    faults.parsed(text, path.name)
+    return text
+
+
+def valid(path: Path) -> str | None:
+    """`read`, of a catalog that is valid, but that it may have no models yet. Raises CatalogError."""
+    text = read(path)
+    if text:
+        models = "" if "models" in tomllib.loads(text) else "\n[models]\n"
+        faults.checked((text + models).encode(), path.name, platform.machine())
+    return text
 
 
 def write(path: Path, text: str, *, dry: bool) -> None:
     """Check `text` as a whole, then keep it under `path`; `dry` only checks. Raises CatalogError."""
-    import platform
-
-    from rules import faults
-
-    faults.checked(text.encode(), path.name, platform.machine())
+    try:
+        content = text.encode()
+    except UnicodeEncodeError as error:
+        half = ascii(text[max(0, error.start - 30) : error.end])
+        raise CatalogError(f"{path.name}: half a character in {half}", fix="correct what is read") from None
+    faults.checked(content, path.name, platform.machine())
     if not dry and read(path) != text:
-        write_bytes(path, text.encode())
+        write_bytes(path, content)
 
 
 def parsed(text: str) -> Any:

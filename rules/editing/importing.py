@@ -6,25 +6,30 @@ asked for.
 
 import re
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from rules import faults
-from rules.editing import catalogtext, recovered, starter
+from rules.counting import counted
+from rules.editing import catalogtext, recovered, releases, starter
 from rules.editing.catalogtext import inline
 from rules.editing.published import SUPERCOMBO, Manifest, SourceMap, Table
+from rules.errors import SourceError
 from rules.releasing import namespace
 
-RENAMED_BY = "v23"  # the one generation that gave IDs a suffix; from there on they are stable
-SUFFIX = "3"
 SUPERCOMBO_VERSION = "v15"
 # What a model without a manifest entry is called until one is imported.
 PLACEHOLDERS = {"version": "v11", "series": "StarPilot", "released": "2026-06-22"}
 TEXTS = ("name", "version", "series", "released")
 FIELDS = (*TEXTS, "community_favorite", "uses_external_gpu")
 NOTE = "# placeholders: "
+# A repository that is none: a host of the names that are kept for examples, or a word to be replaced.
+PLACEHOLDER = re.compile(
+    r"(?i)\bexample(\.(com|net|org))?([/:]|$)|\.(invalid|test)([/:]|$)|[<>…]|^(url|path|todo)\b"
+)
+SHOWN = 8  # models that one line of a report names
 
 
 @dataclass
@@ -40,11 +45,17 @@ class Report:
     recovered: list[str] = field(default_factory=list)
     claimed: dict[str, dict[str, str]] = field(default_factory=dict)
     placed: dict[str, dict[str, str]] = field(default_factory=dict)
+    published: list[str] = field(default_factory=list)  # sentences
+    placeholders: dict[str, list[str]] = field(default_factory=dict)  # models by the fields made up for them
+    homeless: list[str] = field(default_factory=list)  # models whose commit is in no repository that is named
 
     def lines(self) -> Iterator[str]:
         """The report as it is printed."""
+        yield from self.published
         if self.added:
             yield f"added {len(self.added)}: {', '.join(self.added)}"
+        for gaps, made_up in self.placeholders.items():
+            yield f"placeholders: {gaps} of {_some(made_up)} (--base-manifest FILE fills them in)"
         for model_id, keys in self.updated.items():
             yield f"updated {model_id}: {', '.join(keys)}"
         yield from self.kept
@@ -65,6 +76,11 @@ class Report:
             yield f"unusable source: {model_id}: {cause} (not added)"
 
 
+def _some(ids: Sequence[str]) -> str:
+    more = f" and {counted(len(ids) - SHOWN, 'more model')}" if len(ids) > SHOWN else ""
+    return ", ".join(ids[:SHOWN]) + more
+
+
 @dataclass(frozen=True)
 class Wishes:
     """How to import: the release of new models (None: as the map's name tells), and whether sources move."""
@@ -78,11 +94,38 @@ def run(
 ) -> Report:
     """Import into the file `catalog`, which is made when it is missing; `dry` writes nothing.
 
-    Raises CatalogError when the result would not be a valid catalog; then nothing is written.
+    Raises CatalogError when the result would not be a valid catalog, SourceError when a new one would hold
+    nothing; then nothing is written.
     """
-    text, report = merged(catalogtext.read(catalog) or starter_text(), manifest, maps, wishes)
+    there = catalogtext.valid(catalog)
+    text, report = merged(there or starter_text(), manifest, maps, wishes)
+    if not there and not report.added:
+        first = next((f"{one}: {why}" for one, why in report.unusable.items()), "no source map was named")
+        raise SourceError(
+            f"{catalog.name} is not there yet, and no model can be added to it: {first}",
+            fix="doit import --source-map FILE tells where models come from",
+        )
     catalogtext.write(catalog, text, dry=dry)
+    written = [*report.added, *(one for one, keys in report.updated.items() if "source" in keys)]
+    report.homeless = homeless(tomllib.loads(text), written)
     return report
+
+
+def homeless(document: Mapping[str, Any], ids: Iterable[str]) -> list[str]:
+    """Those of `ids` whose source is a commit and for which neither it nor the catalog names a repository."""
+    named = str(document["defaults"].get("repository", ""))
+    if named and not PLACEHOLDER.search(named):
+        return []
+    sources = {one: document["models"][one]["source"] for one in ids}
+    return [one for one, source in sources.items() if "ref" in source and "repository" not in source]
+
+
+def homeless_line(ids: Sequence[str], catalog: Path) -> str:
+    """What to type so that the commits of these models can be fetched."""
+    return (
+        f"WARNING: no repository is named for the {counted(len(ids), 'git source')} of {_some(ids)}: "
+        f'under [defaults] in {catalog}, write repository = "URL or folder of the fork"'
+    )
 
 
 def starter_text() -> str:
@@ -100,10 +143,11 @@ def merged(
 class _Import:
     def __init__(self, text: str, manifest: Manifest, maps: Sequence[SourceMap], wishes: Wishes) -> None:
         self.document = catalogtext.parsed(text)
-        self.manifest = manifest
-        self.maps = [*maps, *([SourceMap(manifest.name, manifest.sources)] if manifest.sources else [])]
         self.wishes = wishes
         self.report = Report()
+        self.manifest, self.maps = self._by_own_names(text, manifest, maps)
+        if self.manifest.sources:
+            self.maps.append(SourceMap(manifest.name, self.manifest.sources))
         self.newline = "\r\n" if "\r\n" in text else "\n"
         self.new: dict[str, Table] = {}
         self.changed: dict[str, Table] = {}
@@ -126,6 +170,37 @@ class _Import:
                 self._update(known[model_id], told, model_id)
         self._note_gaps(known)
         return self._text(), self.report
+
+    def _by_own_names(
+        self, text: str, manifest: Manifest, maps: Sequence[SourceMap]
+    ) -> tuple[Manifest, list[SourceMap]]:
+        """Both with the catalog's IDs where they hold a release's published names, which is told."""
+        since = {one: table.get("since") for one, table in self.document.get("models", {}).items()}
+        renamed = []
+        for one in maps:
+            sources = self._own(one.name, one.sources, since, releases.published_names(text, since))
+            renamed.append(SourceMap(one.name, sources))
+            since = {**dict.fromkeys(sources, self.wishes.release or one.release), **since}
+        told = self._own(manifest.name, manifest.models, since, releases.published_names(text, since))
+        return Manifest(manifest.name, told, manifest.sources), renamed
+
+    def _own(
+        self,
+        name: str,
+        rows: Mapping[str, Any],
+        known: Iterable[str],
+        namespaces: Mapping[str, releases.Names],
+    ) -> dict[str, Any]:
+        release, ids = releases.best(namespaces, rows, known)
+        renamed = {one: ids[one] for one in rows if one in ids}
+        if renamed:
+            pairs = ", ".join(f"{new} is {old}" for new, old in list(renamed.items())[:3])
+            more = ", …" if len(renamed) > 3 else ""
+            entries = counted(len(renamed), "entry", "entries")
+            told = f"{name}: {entries} under published names of release {release} ({pairs}{more})"
+            self.report.published.append(told)
+        found = {old: rows[new] for new, old in renamed.items()}
+        return {**found, **{one: row for one, row in rows.items() if one not in ids and one not in found}}
 
     def _begin(self, model_id: str, source: Table, origin: SourceMap) -> None:
         if flaw := namespace.id_flaw(model_id):
@@ -178,6 +253,14 @@ class _Import:
         mapped = dict.fromkeys(one for each in self.maps for one in each.sources)
         present = [one for one in mapped if one in known or one in self.new]
         self.report.without_entry = [one for one in present if told and one not in told]
+        for one in self.report.added:
+            if missing := self._missing(one):
+                self.report.placeholders.setdefault(", ".join(missing), []).append(one)
+
+    def _missing(self, model_id: str) -> list[str]:
+        if model_id in self.report.recovered:
+            return []
+        return [key for key in TEXTS if key not in self.manifest.models.get(model_id, {})]
 
     # ---- text
 
@@ -190,12 +273,11 @@ class _Import:
         blocks = [self._block(one) for one in self.report.added]
         text = catalogtext.with_models(text, "".join(blocks).replace("\n", self.newline), self.new)
         missing = {one["since"]: None for one in self.new.values() if "since" in one}
-        text = with_releases(text, list(missing))
+        text = releases.with_releases(text, list(missing))
         return self._placed(self._claimed(text))
 
     def _block(self, model_id: str) -> str:
-        missing = [key for key in TEXTS if key not in self.manifest.models.get(model_id, {})]
-        missing = [] if model_id in self.report.recovered else missing
+        missing = self._missing(model_id)
         note = f" {NOTE}{', '.join(missing)}" if missing else ""
         return catalogtext.block(model_id, self.new[model_id], note)
 
@@ -204,7 +286,9 @@ class _Import:
         for name, release in document.get("release", {}).items():
             given = release.get("ids", {})
             suffix = release.get("suffix", "")
-            found = claims(_members(document, name), version=name, suffix=suffix, explicit=given)
+            found = releases.claims(
+                releases.members(document, name), version=name, suffix=suffix, explicit=given
+            )
             if found:
                 text = catalogtext.with_keys(text, ("release", name), {"ids": {**given, **found}})
                 self.report.claimed[name] = found
@@ -215,7 +299,7 @@ class _Import:
         document = tomllib.loads(text)
         for name, release in document.get("release", {}).items():
             given = release.get("after", {})
-            published = faults.published_ids(name, release, _members(document, name)) or {}
+            published = faults.published_ids(name, release, releases.members(document, name)) or {}
             wanted = [recovered.SOURCES[one] for one in self.report.recovered]
             there = [one for one in wanted if one.published in published.values()]
             found = {one.published: one.after for one in there if one.published not in given}
@@ -243,47 +327,3 @@ def _shown(source: Mapping[str, Any]) -> str:
     if "ref" in source:
         return f"ref {source['ref'][:12]} ({source.get('format')})"
     return f"{source.get('kind', 'a source')} {source.get('url') or source.get('path') or ''}".strip()
-
-
-def claims(ids: Sequence[str], *, version: str, suffix: str, explicit: Mapping[str, str]) -> dict[str, str]:
-    """Names that must stand in a release's `ids`, lest two models want one name; see `namespace.rename`.
-
-    An ID whose suffixed name is another's ID would take the version's name, which is the suffixed name of a
-    third: it claims its own suffixed name, since a release is a namespace of its own.
-    """
-    if not suffix:
-        return {}
-    plain, taken = {old + suffix: old for old in ids}, set(explicit.values())
-    return {
-        old: old + suffix
-        for old in ids
-        if old not in explicit
-        and old + suffix in ids
-        and old + version in plain
-        and old + suffix not in taken
-    }
-
-
-def _members(document: Mapping[str, Any], name: str) -> list[str]:
-    trail, releases = [name], document["release"]
-    while (origin := releases.get(trail[-1], {}).get("from")) and origin not in trail:
-        trail.append(origin)
-    models = document.get("models", {})
-    return [one for release in reversed(trail) for one in models if models[one].get("since") == release]
-
-
-def with_releases(text: str, wanted: Sequence[str]) -> str:
-    """The text with a table for each release of `wanted` that has none, built on the one before it.
-
-    The first feeds the image history to the warp, as the v22 client does.
-    """
-    releases = tomllib.loads(text).get("release", {})
-    newline = "\r\n" if "\r\n" in text else "\n"
-    for name in sorted((one for one in wanted if one not in releases), key=lambda one: int(one[1:])):
-        earlier = [one for one in releases if int(one[1:]) < int(name[1:])]
-        origin = max(earlier, key=lambda one: int(one[1:]), default=None)
-        lines = [f"[release.{name}]", f'from = "{origin}"' if origin else 'contract = "warp"']
-        lines += [f'suffix = "{SUFFIX}"'] if name == RENAMED_BY else []
-        text = text.rstrip() + newline * 2 + newline.join(lines) + newline
-        releases[name] = {}
-    return text

@@ -4,6 +4,7 @@ A manifest says what a model is called, a source map where its ONNX files come f
 of each, and none is trusted to be complete.
 """
 
+import errno
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,17 +12,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rules.errors import SourceError
+from rules.errors import SourceError, cause
 from rules.keeping.digests import Digest, sha256_of
 
 Table = dict[str, Any]
 
+NAME = "name a model_names_vNN.json or a model_source_map_vNN.json"
 SPLIT, SUPERCOMBO = "split", "supercombo"
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _GENERATION = re.compile(r"_v([0-9]+)(?=[_.])")
-_UNPRINTABLE = re.compile(r"[\s,\x00-\x1f\x7f-\x9f\u2028\u2029]+")
+_UNPRINTABLE = re.compile(r"[\s,\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]+")
 
 
 @dataclass(frozen=True)
@@ -70,8 +72,14 @@ def read_manifest(path: Path) -> Manifest:
 def _json(path: Path) -> Any:
     try:
         return json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError) as error:
-        raise SourceError(f"{path}: cannot be read as JSON: {error}", fix="name another file") from None
+    except OSError as error:
+        why = "it is a folder" if error.errno == errno.EISDIR else cause(error).lower()
+        raise SourceError(f"{path}: cannot be read: {why}; expected a JSON file", fix=NAME) from None
+    except json.JSONDecodeError as error:
+        where = f"line {error.lineno}, column {error.colno}: {error.msg.lower()}"
+        raise SourceError(f"{path}: not JSON: {where}", fix=NAME) from None
+    except (ValueError, RecursionError):
+        raise SourceError(f"{path}: not JSON: no text, or nested too deeply", fix=NAME) from None
 
 
 def _rows(document: Any, under: Sequence[str]) -> Iterator[Table]:

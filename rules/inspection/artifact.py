@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rules.inspection import graph
+from rules.counting import counted
+from rules.inspection import graph, stranger
 from rules.inspection.container import Container, Place, container_of, place_of, starts_pickle
 from rules.inspection.opcodes import Machine, Mapping
 from rules.inspection.whole import Damage, Tape, Whole, opened
@@ -61,6 +62,7 @@ class Report:
     tinygrad: tuple[str, ...] = ()
     globals: tuple[str, ...] = ()
     problems: tuple[Problem, ...] = ()
+    fix: str = ""  # what to type instead, where this is no artifact
 
     @property
     def verdict(self) -> str:
@@ -94,7 +96,8 @@ def inspect(path: Path) -> Report:
     try:
         place = place_of(path)
     except Damage as damage:
-        return Report(path.name, 0, problems=(Problem(damage.kind, damage.what),))
+        fix = "fetch it into the same folder"
+        return Report(path.name, 0, problems=(Problem(damage.kind, damage.what),), fix=fix)
     with opened(place.files) as whole, _no_collection():
         return _report(place, whole)
 
@@ -119,8 +122,9 @@ def _report(place: Place, whole: Whole) -> Report:
         container = container_of(whole)
         machine = _run(whole, container, problems)
     except Damage as damage:
-        problems.append(Problem(damage.kind, damage.what))
-        return Report(place.name, whole.size, **known, problems=tuple(problems))
+        found = stranger.known(place.files[0], whole.read(0, stranger.HEAD))
+        problems.append(Problem(damage.kind, f"{damage.what}, it is {found.what}"))
+        return Report(place.name, whole.size, **known, problems=tuple(problems), fix=found.fix)
     meaning = _meaning(place.name, machine, problems)
     problems.sort(key=lambda one: one.kind not in SUSPECTS or one.kind == "trailing bytes")
     return Report(
@@ -134,7 +138,15 @@ def _report(place: Place, whole: Whole) -> Report:
         opcodes=machine.opcodes,
         globals=tuple(name[:200] for name in sorted(machine.globals)[:MOST_LISTED]),
         problems=tuple(problems),
+        fix=_missing_pieces(place) if problems else "",
     )
+
+
+def _missing_pieces(place: Place) -> str:
+    """Where only the first parts may be there, since no checksum says what they are parts of."""
+    if place.sha256 is not None or not place.files[0].name.endswith(".p00"):
+        return ""
+    return f"fetch its other parts, and {place.name}.sha256, into the same folder"
 
 
 def _checked(place: Place, whole: Whole, problems: list[Problem]) -> str | None:
@@ -156,8 +168,7 @@ def _run(whole: Whole, container: Container, problems: list[Problem]) -> Machine
         found += _left_over(machine)
     except Damage as damage:
         if not machine.oddities and not _begins(whole, container):
-            head = whole.read(0, 16)
-            raise Damage("not a pickle", f"not a pickle: it begins with {head!r}") from damage
+            raise Damage("not a pickle", "not a pickle") from damage
         found.append(damage)
     problems += (Problem("suspicious", what) for what in machine.oddities)
     problems += (Problem(damage.kind, damage.what) for damage in found)
@@ -175,7 +186,9 @@ def _left_over(machine: Machine) -> list[Damage]:
         found.append(Damage("trailing bytes", f"trailing bytes: {tape.left} after byte {tape.position}"))
     if unused:
         found.append(
-            Damage("trailing bytes", f"trailing bytes: {unused} out-of-band buffers that nothing uses")
+            Damage(
+                "trailing bytes", f"trailing bytes: {counted(unused, 'out-of-band buffer')} that nothing uses"
+            )
         )
     return found
 

@@ -8,6 +8,8 @@ import pickletools
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from rules.counting import counted
+
 SHOWN = 60
 
 
@@ -45,7 +47,7 @@ def _shown(opcode: Opcode | None) -> str:
         return "nothing"
     argument = opcode.argument
     if isinstance(argument, bytes | bytearray):
-        return f"{opcode.name} of {len(argument):,} bytes at byte {opcode.position:,}"
+        return f"{opcode.name} of {counted(len(argument), 'byte')} at byte {opcode.position:,}"
     text = "" if argument is None else f" {argument!r:.{SHOWN}}"
     return f"{opcode.name}{text} at byte {opcode.position:,}"
 
@@ -56,4 +58,4 @@ def _where(one: Any, other: Any) -> str:
     different = [index for index, (a, b) in enumerate(zip(one, other, strict=False)) if a != b]
     if not different:
         return ""
-    return f": {len(different):,} bytes differ, the first at offset {different[0]:,}"
+    return f": differing in {counted(len(different), 'byte')}, the first at offset {different[0]:,}"

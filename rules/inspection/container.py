@@ -9,7 +9,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from rules.counting import counted
 from rules.errors import ArtifactError
+from rules.inspection import stranger
 from rules.inspection.opcodes import TABLE
 from rules.inspection.whole import Damage, Tape, Whole
 from rules.releasing.parts import MOST, part_name, read_checksum
@@ -17,7 +19,6 @@ from rules.releasing.parts import MOST, part_name, read_checksum
 LENGTH = 8  # bytes of an int64
 BUFFERS = 200_000
 PICKLES = range(2, 6)  # protocols that begin with PROTO
-POINTER = b"version https://git-lfs.github.com/spec/"
 
 _PART = re.compile(r"(?P<whole>.+)\.(?P<kind>p\d\d|sha256|chunkmanifest|chunk\d\dof\d\d)")
 _COUNT = re.compile(rb"\s*(\d{1,2})\s*")
@@ -50,15 +51,26 @@ def place_of(path: Path) -> Place:
     match = _PART.fullmatch(path.name)
     whole = path.with_name(match["whole"]) if match else path
     if match and path.exists():
-        files = _chunks(whole) if match["kind"].startswith("chunk") else _parts(whole) or [whole]
+        files = chunks_of(whole) if match["kind"].startswith("chunk") else _parts(whole) or [whole]
     else:
-        files = [path] if path.exists() else _parts(path)
+        marked = path.with_name(f"{path.name}.chunkmanifest").exists()
+        files = [path] if path.exists() else _parts(path) or (chunks_of(path) if marked else [])
         whole = path
     for file in files or [whole]:
         if not file.is_file():
-            found = "something else" if file.exists() else "nothing"
-            raise ArtifactError(f"{file}: expected an artifact, got {found}", fix="check the path")
+            raise _absent(file, match and path)
     return Place(whole.name, files, _checksum(whole))
+
+
+def _absent(file: Path, piece: Path | None) -> ArtifactError:
+    """There is no file at `file`, which was named, or for which the file `piece` stands."""
+    if piece is not None and piece.exists():
+        return ArtifactError(
+            f"{file}: expected an artifact, got nothing: {piece.name} alone is not one",
+            fix=f"fetch {file.name}, or all its parts, into the same folder",
+        )
+    found = "a folder" if file.is_dir() else "no plain file" if file.exists() else "nothing"
+    return ArtifactError(f"{file}: expected an artifact, got {found}", fix=stranger.instead_of(file))
 
 
 def _checksum(whole: Path) -> str | None:
@@ -83,7 +95,8 @@ def _parts(whole: Path) -> list[Path]:
     return found
 
 
-def _chunks(whole: Path) -> list[Path]:
+def chunks_of(whole: Path) -> list[Path]:
+    """The chunks of `whole` in order, as many as its marker says. Raises Damage when one is missing."""
     marker = whole.with_name(f"{whole.name}.chunkmanifest")
     try:
         with marker.open("rb") as file:
@@ -117,11 +130,8 @@ def starts_pickle(head: bytes) -> bool:
 def container_of(whole: Whole) -> Container:
     """Where the opcodes and buffers are. Raises Damage when there is no artifact at all."""
     head = whole.read(0, 256)
-    if not head:
-        raise Damage("not a pickle", "not a pickle: the file is empty")
-    if head.startswith(POINTER):
-        lines = head.decode("utf-8", "replace").splitlines()[1:3]
-        raise Damage("LFS pointer", f"Git LFS pointer, not the file: {', '.join(lines)}")
+    if not head or head.startswith(stranger.POINTER) or stranger.certain(head):
+        raise Damage("not a pickle", "not a pickle")
     if is_out_of_band(head, whole.size):
         return _out_of_band(whole)
     return Container(0, whole.size)
@@ -131,7 +141,9 @@ def _out_of_band(whole: Whole) -> Container:
     tape = Tape(whole, 0, whole.size)
     count = _length(tape, "the opcodes")
     if count > tape.left:
-        short = Damage("truncated", f"truncated at byte {whole.size}: the opcodes want {count} bytes from 8")
+        short = Damage(
+            "truncated", f"truncated at byte {whole.size}: the opcodes want {counted(count, 'byte')} from 8"
+        )
         return Container(LENGTH, whole.size, [], [short])
     tape.skip(count)
     sizes: list[int] = []
@@ -151,7 +163,9 @@ def _buffers(tape: Tape) -> Iterator[int]:
         size = _length(tape, what := f"out-of-band buffer {index}")
         at = tape.position
         if size > tape.left:
-            raise Damage("truncated", f"truncated at byte {tape.stop}: {what} wants {size} bytes from {at}")
+            raise Damage(
+                "truncated", f"truncated at byte {tape.stop}: {what} wants {counted(size, 'byte')} from {at}"
+            )
         tape.skip(size)
         yield size
     raise Damage("bomb", f"pickle bomb: more than {BUFFERS} out-of-band buffers at byte {tape.position}")
@@ -161,5 +175,5 @@ def _length(tape: Tape, what: str) -> int:
     at = tape.position
     size = int.from_bytes(tape.take(LENGTH), "little", signed=True)
     if size < 0:
-        raise Damage("malformed", f"malformed at byte {at}: {what} of {size} bytes")
+        raise Damage("malformed", f"malformed at byte {at}: {what} of {counted(size, 'byte')}")
     return size

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from itertools import islice
 from typing import Any
 
+from rules.counting import counted
 from rules.inspection.opcodes import Global, Made, Mapping, Payload
 from rules.inspection.trust import DEVICE
 from rules.inspection.whole import Damage
@@ -329,7 +330,7 @@ def differences(seen: dict[str, set[tuple[int, str]]]) -> list[str]:
         for count, set_fields in sorted(seen[name]):
             if count not in counts:
                 known = " or ".join(map(str, sorted(counts)))
-                found.append(f"{name} takes {count} arguments, {TINYGRAD}'s takes {known}")
+                found.append(f"{name} takes {counted(count, 'argument')}, {TINYGRAD}'s takes {known}")
             elif set(set_fields.split()) != set(fields.split()):
                 found.append(f"{name} has {_changed(set(set_fields.split()), set(fields.split()))}")
     return found

@@ -8,6 +8,7 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
+from rules.counting import counted
 from rules.inspection.trust import call_fault, import_fault, is_checked, state_fault
 from rules.inspection.whole import Damage, Tape
 
@@ -239,7 +240,7 @@ class Machine:
     def whole_number(self, size: int) -> None:
         """Push an integer of `size` bytes, or its description when it is absurd."""
         if size < 0:
-            raise self.malformed(f"an integer has {size} bytes")
+            raise self.malformed(f"an integer has {counted(size, 'byte')}")
         if size > NUMBER:
             self._pass_over(size, counts=False)
         else:
@@ -393,7 +394,8 @@ class Machine:
         if size > self.tape.left:
             raise Damage(
                 "truncated",
-                f"truncated at byte {self.tape.stop}: a frame of {size} bytes starts at {self.tape.position}",
+                f"truncated at byte {self.tape.stop}: "
+                f"a frame of {counted(size, 'byte')} starts at {self.tape.position}",
             )
 
 

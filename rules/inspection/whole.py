@@ -6,6 +6,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
+from rules.counting import counted
+
 BUFFER = 256 * 1024  # bytes held in memory at a time
 
 
@@ -121,7 +123,8 @@ class Tape:
     def _check(self, count: int) -> None:
         if count > self.left:
             raise Damage(
-                "truncated", f"truncated at byte {self.stop}: {count} bytes wanted from {self.position}"
+                "truncated",
+                f"truncated at byte {self.stop}: {counted(count, 'byte')} wanted from {self.position}",
             )
 
     def _refill(self, count: int) -> None:

@@ -168,9 +168,14 @@ class Digests:
                 if _still(path, stamp)
             ]
             if lines:
-                self._log.parent.mkdir(parents=True, exist_ok=True)
-                with self._log.open("a") as log:
-                    log.write("".join(lines))
+                self._append("".join(lines))
+
+    def _append(self, lines: str) -> None:
+        # A read-only workspace can be looked at all the same: what is not remembered is read again.
+        with contextlib.suppress(OSError):
+            self._log.parent.mkdir(parents=True, exist_ok=True)
+            with self._log.open("a") as log:
+                log.write(lines)
 
     def _table(self) -> Table:
         if self._known is None:
@@ -188,7 +193,8 @@ class Digests:
                     inode, size, mtime, ctime, sha256, *path = json.loads(line)
                     table[path[0] if path else inode] = (Stamp(inode, size, mtime, ctime), sha256)
         if lines > 1000 and lines > 2 * len(table):
-            self._compact(table)
+            with contextlib.suppress(OSError):  # as in `_append`
+                self._compact(table)
         return table
 
     def _compact(self, table: Table) -> None:

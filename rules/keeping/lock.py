@@ -7,8 +7,9 @@ import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TextIO
 
-from rules.errors import WorkspaceError
+from rules.errors import WorkspaceError, cause, unwritable
 
 
 class Held(WorkspaceError):
@@ -21,10 +22,10 @@ class Held(WorkspaceError):
 def holding(path: Path, what: str, *, wait: bool = False) -> Iterator[None]:
     """Hold the workspace while the block runs; `what` tells others what runs.
 
-    Raises Held, naming the holder, when it is taken and `wait` is false.
+    Raises Held, naming the holder, when it is taken and `wait` is false; WorkspaceError where nothing can be
+    written.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a+") as file:
+    with _opened(path) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -38,6 +39,14 @@ def holding(path: Path, what: str, *, wait: bool = False) -> Iterator[None]:
         file.write(json.dumps({"pid": os.getpid(), "what": what, "since": int(time.time())}))
         file.flush()
         yield
+
+
+def _opened(path: Path) -> TextIO:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path.open("a+")
+    except OSError as error:
+        raise unwritable(path.parent.parent, cause(error)) from None
 
 
 def _holder(path: Path) -> str:

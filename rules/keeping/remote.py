@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 from urllib.parse import unquote, urlsplit
 
+from rules.counting import counted
 from rules.errors import CatalogError
 from rules.keeping.remote_entry import Blob, Entry, Poisoned, decoded, encoded
 from rules.keeping.store import Store
@@ -219,7 +220,7 @@ class Remote:
         if self._breaker.cause is not None:
             lines.append(f"{self._breaker.cause}; this run went on without it")
         elif lost:
-            results = "1 result" if lost == 1 else f"{lost} results"
+            results = counted(lost, "result")
             lines.append(f"{self._uploads.cause}; {results} not uploaded")
         return tuple(f"remote store {self.shown}: {line}" for line in lines)
 
@@ -251,7 +252,9 @@ class Remote:
             if (total.hexdigest(), size) != (wanted.sha256, wanted.size):
                 self._refused.add(name)
                 found = f"{total.hexdigest()[:12]}… of {size:,}{'+' if size > wanted.size else ''}"
-                raise Poisoned(f"{name[:16]}…: expected {wanted.size:,} bytes of that sha256, got {found}")
+                raise Poisoned(
+                    f"{name[:16]}…: expected {counted(wanted.size, 'byte')} of that sha256, got {found}"
+                )
             self.store.adopt(scratch / wanted.sha256, wanted.sha256)
         finally:
             shutil.rmtree(scratch, ignore_errors=True)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from rules.catalog import Camera
+from rules.counting import counted
 from rules.errors import SourceError
 from rules.worker.nv12 import Nv12
 
@@ -60,7 +61,8 @@ def _is_tight(path: Path, camera: Camera) -> bool:
         if size and size % one == 0:
             return one == tight
     raise SourceError(
-        f"{path}: {size:,} bytes, expected a multiple of {padded:,} or of {tight:,} (NV12, {camera})",
+        f"{path}: {counted(size, 'byte')}, "
+        f"expected a multiple of {padded:,} or of {tight:,} (NV12, {camera})",
         fix="give frames of this size, or name theirs with --camera",
     )
 

@@ -19,6 +19,7 @@ from rules import toolchain
 from rules.builders import local, package
 from rules.builders.job import Job
 from rules.catalog import Camera, FlagSet, Toolchain
+from rules.counting import counted
 from rules.errors import ArtifactError, CatalogError, YardError
 from rules.flags import nearest
 from rules.graph import MONITORING, Graph
@@ -98,7 +99,11 @@ class Ride:
         figures = f"median {self.median_ms:.1f} ms, p99 {self.p99_ms:.1f} ms, max {self.max_ms:.1f} ms"
         yield f"    latency  {figures}: {verdict} the budget of {BUDGET_MS:.0f} ms"
         yield f"    memory   {self.growth_bytes / 2**20:+.1f} MiB"
-        bad = [f"{name} in {self.frames - n} frames" for name, n in self.finite.items() if n < self.frames]
+        bad = [
+            f"{name} in {counted(self.frames - n, 'frame')}"
+            for name, n in self.finite.items()
+            if n < self.frames
+        ]
         yield f"    finite   {', '.join(self.finite)}" if not bad else f"    NOT FINITE {', '.join(bad)}"
 
 
@@ -160,7 +165,8 @@ def _subject(graph: Graph, model_id: str) -> Subject:
     names = [*catalog.models, *([MONITORING] if catalog.monitoring else [])]
     if model is None:
         near = nearest(model_id, names)
-        fix = f"did you mean {near}?" if near else f"one of: {', '.join(names)}"
+        lists = "models --list lists the models"
+        fix = f"did you mean {near}? else {lists}" if near else lists
         raise CatalogError(f"{model_id}: no such model in {catalog.path.name}", fix=fix)
     if model.type == "generic":
         raise CatalogError(

@@ -11,7 +11,7 @@ from io import FileIO
 from pathlib import Path
 from typing import BinaryIO
 
-from rules.errors import ArtifactError, WorkspaceError
+from rules.errors import CHECK, ArtifactError, WorkspaceError, cause, located
 from rules.keeping.files import TEMPORARY_PREFIX, replacing, sync_directory
 
 LIMIT = 100_000_000  # bytes a resource repository takes in one file
@@ -92,6 +92,17 @@ def digest(files: Iterable[Path]) -> tuple[str, int]:
     return whole.hexdigest(), size
 
 
+def pour(sources: Iterable[Path], sink: BinaryIO) -> str:
+    """Write `sources` into `sink`, one after the other; the sha256 (hex) of it all. Raises OSError."""
+    sha256 = hashlib.sha256()
+    for path in sources:
+        with path.open("rb", buffering=0) as file:
+            for block in _blocks(file):
+                sink.write(block)
+                sha256.update(block)
+    return sha256.hexdigest()
+
+
 def split(file: Path, directory: Path, *, part_size: int = PART_SIZE, force: bool = False) -> Parts:
     """Write the parts of `file` and their `.sha256` into `directory`, in place of an earlier split.
 
@@ -100,8 +111,8 @@ def split(file: Path, directory: Path, *, part_size: int = PART_SIZE, force: boo
     Raises ArtifactError for the file, WorkspaceError for the directory.
     """
     with _told(file, f"cannot be split into {directory}"):
-        _check_place(directory, file.name)
         size = _size(file, force)
+        _check_place(directory, file.name)
         parts = [directory / name for name in part_names(file.name, size, part_size)]
         _sweep(directory, file.name)
         sha256 = _write_parts(file, size, parts, part_size)
@@ -150,8 +161,8 @@ def _told(path: Path, what: str) -> Iterator[None]:
         yield
     except OSError as error:
         raise WorkspaceError(
-            f"{path}: {what}: {error.strerror or error}" + (f" ({error.filename})" if error.filename else ""),
-            fix="check the path, its permissions and the free space, then run the command again",
+            f"{path}: {what}: {located(error) if error.filename != str(path) else cause(error)}",
+            fix=f"{CHECK}, then run the command again",
         ) from error
 
 
@@ -306,14 +317,8 @@ def _check_target(target: Path, taken: list[Path]) -> None:
 
 
 def _concatenate(checksum_file: Path, expected: str, sources: list[Path], target: Path) -> None:
-    sha256 = hashlib.sha256()
     with replacing(target) as sink:
-        for path in sources:
-            with path.open("rb", buffering=0) as file:
-                for block in _blocks(file):
-                    sink.write(block)
-                    sha256.update(block)
-        _check_sum(checksum_file, expected, sha256.hexdigest(), sources)
+        _check_sum(checksum_file, expected, pour(sources, sink), sources)
 
 
 def _check_sum(checksum_file: Path, expected: str, got: str, sources: list[Path]) -> None:

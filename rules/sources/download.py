@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from rules.counting import counted
 from rules.errors import SourceError
 from rules.keeping.digests import Digest, sha256_of
 from rules.keeping.files import put_in_place
@@ -141,7 +142,7 @@ class _Download:
                 size += len(chunk)
                 if size > self.expected.size:
                     raise self._error(
-                        f"expected {self.expected.size:,} bytes, got more",
+                        f"expected {counted(self.expected.size, 'byte')}, got more",
                         "find out what the server sends, then correct size and sha256 in models.toml",
                     )
                 file.write(chunk)
@@ -162,7 +163,7 @@ class _Download:
 def wrong(place: str, expected: Digest, found: Digest) -> SourceError:
     """The error for bytes that are not what the catalog pins."""
     if expected.size != found.size:
-        difference = f"expected {expected.size:,} bytes, got {found.size:,} (sha256 {found.sha256})"
+        difference = f"expected {counted(expected.size, 'byte')}, got {found.size:,} (sha256 {found.sha256})"
     else:
         difference = f"expected sha256 {expected.sha256}, got {found.sha256}"
     return SourceError(

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, NamedTuple
 
+from rules.counting import counted
 from rules.errors import SourceError
 from rules.keeping.digests import CHUNK
 from rules.keeping.files import replacing
@@ -581,6 +582,7 @@ def _write(oid: str, size: int, chunks: Iterator[bytes], final: Path) -> None:
             file.write(chunk)
         if total.hexdigest() != oid:
             raise SourceError(
-                f"expected blob {oid} ({size} bytes), got {total.hexdigest()} ({file.tell()} bytes)",
+                f"expected blob {oid} ({counted(size, 'byte')}), "
+                f"got {total.hexdigest()} ({counted(file.tell(), 'byte')})",
                 fix="git fsck in that repository, or fetch from another one",
             )

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
+from rules.counting import counted
 from rules.errors import SourceError
 from rules.keeping.digests import CHUNK
 from rules.keeping.files import replacing
@@ -59,7 +60,7 @@ class Patience:
         """Sleep before the next try: what the server asked for, else doubling. Raises Refused at the end."""
         wait = self.first_s * 2 ** (tries - 1) if again.wait_s is None else again.wait_s
         if tries >= self.attempts:
-            raise Refused(f"{again}, after {tries} tries")
+            raise Refused(f"{again}, after {counted(tries, 'try', 'tries')}")
         if wait > self.longest_s:
             raise Refused(f"{again}, and wants {wait:.0f} s of waiting")
         time.sleep(wait)
@@ -142,7 +143,7 @@ def _nowhere(pointer: Pointer, tried: Sequence[str]) -> SourceError:
         fix = "let git know a login for that host (git help credentials), then try again"
     answers = "; ".join(tried) or "no place was named"
     return SourceError(
-        f"Git LFS object {pointer.oid} ({pointer.size} bytes) did not come: {answers}", fix=fix
+        f"Git LFS object {pointer.oid} ({counted(pointer.size, 'byte')}) did not come: {answers}", fix=fix
     )
 
 
@@ -221,7 +222,7 @@ def _pour_hashed(source: BinaryIO, target: BinaryIO) -> Pointer:
 
 def _mismatch(expected: Pointer, found: Pointer) -> str:
     if expected.size != found.size:
-        return f"expected {expected.size} bytes, got {found.size}"
+        return f"expected {counted(expected.size, 'byte')}, got {found.size:,}"
     return f"expected sha256 {expected.oid}, got {found.oid}"
 
 
@@ -337,13 +338,14 @@ class _Session:
                 size += len(chunk)
                 if size > pointer.size:
                     file.truncate(0)
-                    raise Refused(f"expected {pointer.size} bytes, got more")
+                    raise Refused(f"expected {counted(pointer.size, 'byte')}, got more")
                 file.write(chunk)
         except self._httpx.TransportError as error:
-            broke = f"the connection broke after {size} of {pointer.size} bytes ({type(error).__name__})"
+            whole = counted(pointer.size, "byte")
+            broke = f"the connection broke after {size:,} of {whole} ({type(error).__name__})"
             raise Again(broke) from None
         if size < pointer.size:
-            raise Again(f"expected {pointer.size} bytes, got {size}")
+            raise Again(f"expected {counted(pointer.size, 'byte')}, got {size:,}")
 
     @contextlib.contextmanager
     def _open(
@@ -450,7 +452,9 @@ def _action(content: bytes, pointer: Pointer) -> Action:
         if error := found.get("error"):
             raise _refusal(int(error["code"]))
         if int(found.get("size", pointer.size)) != pointer.size:
-            raise Refused(f"expected {pointer.size} bytes, its batch answer says {int(found['size'])}")
+            raise Refused(
+                f"expected {counted(pointer.size, 'byte')}, its batch answer says {int(found['size']):,}"
+            )
         download = found["actions"]["download"]
         headers = {str(name): str(value) for name, value in (download.get("header") or {}).items()}
         return Action(str(download["href"]), headers)
@@ -477,5 +481,5 @@ def _start(response: "httpx.Response", have: int, pointer: Pointer) -> int | Non
         return have if fits else None
     length = response.headers.get("Content-Length", "")
     if length.isdecimal() and int(length) != pointer.size:
-        raise Refused(f"expected {pointer.size} bytes, got {length}")
+        raise Refused(f"expected {counted(pointer.size, 'byte')}, got {int(length):,}")
     return 0

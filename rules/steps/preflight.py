@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Final
 
+from rules.counting import counted
 from rules.errors import SourceError
 from rules.networks import onnxfile, operators
 from rules.networks.onnxfile import OnnxSummary, TensorSpec, clean, shown
@@ -212,9 +213,10 @@ def check_external(path: Path, summary: OnnxSummary) -> None:
         except OSError:  # a name too long for the file system
             size = -1
         if size < needed:
-            found = "no file is there" if size < 0 else f"found {size} bytes"
+            found = "no file is there" if size < 0 else f"found {counted(size, 'byte')}"
+            wanted = f"expected {counted(needed, 'byte')} or more"
             raise SourceError(
-                f"{path.name}: weights in {shown(location)}, {found}, expected {needed} bytes or more",
+                f"{path.name}: weights in {shown(location)}, {found}, {wanted}",
                 fix=AGAIN,
             )
 
