@@ -2,13 +2,16 @@
 
 import json
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rules.commands import selection, wording
+from rules.commands import selection
 from rules.commands.arguments import JSON, VERIFY, option
 from rules.commands.command import CatalogCommand
 from rules.commands.ignore import skipped
 from rules.counting import counted
+
+if TYPE_CHECKING:
+    from rules.decide import Decision
 
 EXIT_CODE = option("exit_code", "exit with 1 when something is outdated")
 
@@ -29,24 +32,40 @@ class Outdated(CatalogCommand):
 
     def act(self, options: dict[str, Any], operands: list[str]) -> int:
         """Decide every step of the chain and print those that are not fresh."""
-        graph = self.yard(options).graph
-        judge = graph.new_judge(verify=options["verify"])
-        steps = selection.chain(graph, operands)
-        ignored = skipped(steps, self.ignored())
+        yard, marked = self.yard(options), self.ignored()
+        # What lets an idle run do without the graph answers here too.
+        sealed = None if operands or marked or options["verify"] else yard.glance()
+        if sealed is not None:
+            return _tell({}, [], sealed, options)
+        judge = yard.graph.new_judge(verify=options["verify"])
+        steps = selection.chain(yard.graph, operands)
+        ignored = skipped(steps, marked)
         decisions = [judge.decide(step) for step in steps if step.task not in ignored]
         outdated = [one for one in decisions if not one.fresh]
-        up_to_date = len(decisions) - len(outdated)
-        if options["json"]:
-            rows = [wording.as_json(one) for one in outdated]
-            told = {"outdated": rows, "ignored": list(ignored), "up_to_date": up_to_date}
-            print(json.dumps(told, indent=1))
-        else:
-            self._print({one.step.task: wording.line(one) for one in outdated} | ignored)
-            if not outdated:
-                print(f"nothing is outdated: {counted(up_to_date, 'step')} up to date", file=sys.stderr)
-        return int(bool(outdated) and options["exit_code"])
+        return _tell(ignored, outdated, len(decisions) - len(outdated), options)
 
-    def _print(self, lines: dict[str, str]) -> None:
-        width = max(map(len, lines), default=0)
-        for task, line in lines.items():
-            print(f"{task:<{width}}  {line}")
+
+def _tell(
+    ignored: dict[str, str], outdated: "list[Decision]", up_to_date: int, options: dict[str, Any]
+) -> int:
+    """Print what was found; returns the exit code."""
+    rows = _rows(outdated, as_json=options["json"])
+    if options["json"]:
+        told = {"outdated": rows, "ignored": list(ignored), "up_to_date": up_to_date}
+        print(json.dumps(told, indent=1))
+        return int(bool(outdated) and options["exit_code"])
+    lines = {one.step.task: row for one, row in zip(outdated, rows, strict=True)} | ignored
+    width = max(map(len, lines), default=0)
+    for task, line in lines.items():
+        print(f"{task:<{width}}  {line}")
+    if not outdated:
+        print(f"nothing is outdated: {counted(up_to_date, 'step')} up to date", file=sys.stderr)
+    return int(bool(outdated) and options["exit_code"])
+
+
+def _rows(outdated: "list[Decision]", *, as_json: bool) -> list[Any]:
+    if not outdated:
+        return []
+    from rules.commands import wording  # it needs what an idle run never imports
+
+    return [wording.as_json(one) if as_json else wording.line(one) for one in outdated]
