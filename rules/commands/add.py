@@ -1,7 +1,6 @@
 """`doit add`: one model into models.toml."""
 
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +59,7 @@ class Add(Command):
         for path in added.copied:
             print(f"{path}: {'would be copied' if dry else 'copied'}, since names tell roles there")
         print(block(added.id, added.table).strip())
-        print(f"{catalog}: {'not written (--dry-run)' if dry else 'written'}; next: doit onnx:{added.id}")
         if not files and not added.has_repository:
-            print(importing.homeless_line([added.id], catalog), file=sys.stderr)
+            print(importing.homeless_line([added.id], catalog))
+        print(f"{catalog}: {'not written (--dry-run)' if dry else 'written'}; next: doit onnx:{added.id}")
         return 0

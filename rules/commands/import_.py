@@ -1,7 +1,6 @@
 """`doit import`: published manifests and source maps into models.toml."""
 
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +46,7 @@ class Import(Command):
             print(line)
         changed = report.added or report.updated or report.claimed
         verb = "not written (--dry-run)" if options["dry_run"] else "written" if changed else "unchanged"
-        print(f"{options['catalog']}: {verb}")
         if report.homeless:
-            print(importing.homeless_line(report.homeless, Path(options["catalog"])), file=sys.stderr)
+            print(importing.homeless_line(report.homeless, Path(options["catalog"])))
+        print(f"{options['catalog']}: {verb}")
         return 1 if report.unusable else 0

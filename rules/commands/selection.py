@@ -80,7 +80,8 @@ def unlike(kind: str, name: str, near: str | None) -> UsageError:
     """`unknown`, where `near` is what may have been meant, though it may not look like `name`."""
     lists = ", ".join(LISTED[one] for one in kind.split(" or "))
     fix = f"did you mean {near}? else {lists}" if near else lists
-    return UsageError(f"{name}: no such {kind}", fix=fix)
+    where = "" if kind.startswith("command") else " in the catalog"
+    return UsageError(f"{name}: no such {kind}{where}", fix=fix)
 
 
 def near_task(name: str, tasks: Iterable[str], others: Iterable[str] = ()) -> str | None:

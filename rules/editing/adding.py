@@ -213,7 +213,7 @@ def _written(path: Path, base: Path) -> str:
 
 
 def _old(catalog: Path, model_id: str) -> Mapping[str, Any]:
-    document = catalogtext.parsed(catalogtext.valid(catalog) or "")
+    document = catalogtext.parsed(catalogtext.editable(catalog) or "")
     found: Mapping[str, Any] = document.get("models", {}).get(model_id, {})
     return found
 
@@ -224,7 +224,7 @@ def _with_model(
     """The catalog's text with the model, and the model's table."""
     if flaw := namespace.id_flaw(model_id):
         raise CatalogError(f"{model_id!r}: not a model ID: {flaw}", fix="give it another --id")
-    text = catalogtext.valid(catalog) or starter_text()
+    text = catalogtext.editable(catalog) or starter_text()
     document = catalogtext.parsed(text)
     _check_release(document.get("release", {}), asked.release)
     if model_id not in document.get("models", {}):

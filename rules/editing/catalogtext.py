@@ -30,12 +30,12 @@ def read(path: Path) -> str | None:
     return text
 
 
-def valid(path: Path) -> str | None:
-    """`read`, of a catalog that is valid, but that it may have no models yet. Raises CatalogError."""
+def editable(path: Path) -> str | None:
+    """`read`, of what has the shape of a catalog, though it may have no models yet. Raises CatalogError."""
     text = read(path)
     if text:
         models = "" if "models" in tomllib.loads(text) else "\n[models]\n"
-        faults.checked((text + models).encode(), path.name, platform.machine())
+        faults.shaped((text + models).encode(), path.name)
     return text
 
 

@@ -97,7 +97,7 @@ def run(
     Raises CatalogError when the result would not be a valid catalog, SourceError when a new one would hold
     nothing; then nothing is written.
     """
-    there = catalogtext.valid(catalog)
+    there = catalogtext.editable(catalog)
     text, report = merged(there or starter_text(), manifest, maps, wishes)
     if not there and not report.added:
         first = next((f"{one}: {why}" for one, why in report.unusable.items()), "no source map was named")
