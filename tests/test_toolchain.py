@@ -1,7 +1,10 @@
 """Toolchains: what a key holds of them, and what is said when they are not there."""
 
 import os
+import py_compile
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,7 +12,7 @@ import pytest
 from rules.catalog import FlagSet, Toolchain
 from rules.errors import CatalogError, SourceError, YardError
 from rules.keeping.digests import Digests
-from rules.toolchain import Toolchains, clang_version, machine, tinygrad_root, tree_digest
+from rules.toolchain import Toolchains, clang_version, machine, snapshot, tinygrad_root, tree_digest
 
 CPU = FlagSet("cpu", {"DEV": "CPU:X86", "CC": "echo"}, None)
 
@@ -22,6 +25,7 @@ def pinned(**fields: str) -> Toolchain:
 def tree(tmp_path: Path) -> Path:
     root = tmp_path / "fork" / "tinygrad"
     (root / "runtime").mkdir(parents=True)
+    (root / "__init__.py").write_text("")
     (root / "tensor.py").write_text("x = 1\n")
     (root / "runtime" / "ops.py").write_text("y = 2\n")
     return root
@@ -118,3 +122,57 @@ def test_a_compiler_that_is_not_there_is_named() -> None:
 def test_a_compiler_that_tells_no_version_is_refused_in_a_sentence(tmp_path: Path, line: str) -> None:
     with pytest.raises(YardError, match="cc"):
         clang_version(compiler(tmp_path, line))
+
+
+# ---- the copy that compiles import
+
+
+def imported(tree: Path) -> str:
+    """What a module of the copy says when a process of its own imports it."""
+    words = [sys.executable, "-s", "-P", "-c", "import tinygrad.tensor as t; print(t.x, t.__cached__)"]
+    env = {"PYTHONPATH": str(tree.parent), "PYTHONDONTWRITEBYTECODE": "1"}
+    return subprocess.run(words, env=env, capture_output=True, text=True, check=True).stdout.split()[0]
+
+
+def test_stale_bytecode_of_a_tree_is_not_what_a_compile_imports(
+    tree: Path, digests: Digests, tmp_path: Path
+) -> None:
+    (tree / "tensor.py").write_text("x = 666\n")
+    py_compile.compile(
+        str(tree / "tensor.py"), invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH
+    )
+    (tree / "tensor.py").write_text("x = 1\n")
+    assert imported(tree) == "666"
+    assert imported(snapshot(tree, tree_digest(tree, digests), tmp_path / "kept", digests)) == "1"
+
+
+@pytest.mark.parametrize("damage", ["cut", "edited source", "no digest"])
+def test_a_damaged_copy_is_made_anew(damage: str, tree: Path, digests: Digests, tmp_path: Path) -> None:
+    expected = tree_digest(tree, digests)
+    copy = snapshot(tree, expected, tmp_path / "kept", digests)
+    (bytecode,) = copy.glob("__pycache__/tensor.*.pyc")
+    whole = bytecode.read_bytes()
+    if damage == "cut":
+        bytecode.write_bytes(whole[:-5])
+    elif damage == "edited source":
+        (copy / "tensor.py").write_text("x = 2\n")
+    else:
+        (copy.parent / "bytecode.sha256").unlink()
+    assert snapshot(tree, expected, tmp_path / "kept", digests) == copy
+    assert bytecode.stat().st_size == len(whole)
+    assert imported(copy) == "1"
+    assert [path.name for path in copy.parent.parent.iterdir()] == [expected[:16]]
+
+
+def test_a_copy_that_is_whole_is_left_alone(tree: Path, digests: Digests, tmp_path: Path) -> None:
+    expected = tree_digest(tree, digests)
+    inode = snapshot(tree, expected, tmp_path / "kept", digests).stat().st_ino
+    assert snapshot(tree, expected, tmp_path / "kept", digests).stat().st_ino == inode
+
+
+def test_a_tree_that_changed_meanwhile_is_not_copied(tree: Path, digests: Digests, tmp_path: Path) -> None:
+    expected = tree_digest(tree, digests)
+    (tree / "tensor.py").write_text("x = 2\n")
+    with pytest.raises(SourceError, match="changed while a compile"):
+        snapshot(tree, expected, tmp_path / "kept", digests)
+    assert list((tmp_path / "kept").iterdir()) == []

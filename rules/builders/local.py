@@ -45,6 +45,7 @@ def environment(job: Job, home: Path) -> dict[str, str]:
         "CACHELEVEL": "0",
         "LC_ALL": "C.UTF-8",
         "PYTHONHASHSEED": "0",
+        "PYTHONDONTWRITEBYTECODE": "1",
         "PYTHONPATH": str(job.tinygrad.parent),
         **job.flags,
     }
