@@ -4,9 +4,9 @@
     .venv/bin/python bench/compile.py again [WIDTH]    the same architecture with other weights
     .venv/bin/python bench/compile.py catalog [WIDTH]  eight models of two architectures, doit -n 2
 
-Ours is the wall time of `doit` from an empty workspace: fetch, compile, and all of the verification in a
-fresh process. The plain procedure is timed twice: as the field has it, with two replays for its only check,
-and with our checks made.
+Ours is the wall time of `doit` in a workspace that holds nothing but the fetched sources, as the plain
+procedure has them: a copy of tinygrad, compile, and all of the verification in a fresh process. The plain
+procedure is timed twice: as the field has it, with two replays for its only check, and with our checks made.
 """
 
 import json
@@ -76,6 +76,7 @@ def alternate(name: str, models: int, width: int, architectures: tuple[str, ...]
         with tempfile.TemporaryDirectory() as temporary:
             folder = Path(temporary) / "project"
             catalog(folder, models, width, architectures)
+            ours(folder, "onnx")
             mine.append(ours(folder, *words))
             theirs.append(plain(folder))
             checked.append(plain(folder, "checked"))
