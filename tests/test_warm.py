@@ -14,14 +14,12 @@ from rules.graph import MONITORING, Graph
 from rules.workspace import Workspace
 
 POLICY = 'contract = "policy"'
+GPU = "uses_external_gpu = true"
 SPLIT, SUPERCOMBO = 'layout = "openpilot-split"', 'layout = "iqpilot-supercombo"'
 TYPES = {
     "vision_policy": ("vision-conv+attention", ()),
     "vision_policy, images in the policy": ("vision-mixer+gru", (POLICY,)),
-    "vision_policy, split": ("vision-mixer+gru", (SPLIT,)),
-    "vision_multi_policy": ("multi-policy", ()),
-    "vision_multi_policy, external GPU": ("multi-policy", ("uses_external_gpu = true", 'flags = "beside"')),
-    "supercombo": ("supercombo-24", ()),
+    "vision_multi_policy, split, external GPU": ("multi-policy", (SPLIT, GPU, 'flags = "beside"')),
     "supercombo, full rate": ("supercombo-99", ()),
     "supercombo, iqpilot": ("supercombo-24", (SUPERCOMBO,)),
     "generic": ("generic-mlp", ('type = "generic"',)),
@@ -69,7 +67,7 @@ def test_warm_is_cold_to_the_byte(kind: str, warm: Warm, tmp_path: Path) -> None
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="no processor affinity on this system")
 def test_one_core_or_all_give_the_same_bytes(tmp_path: Path) -> None:
     """Kernels are lowered side by side, in whichever fork is free."""
-    kind, cores = "vision_multi_policy", os.sched_getaffinity(0)
+    kind, cores = "vision_policy", os.sched_getaffinity(0)
     if len(cores) < 2:
         pytest.skip("a single core")
     together = compiled(tmp_path / "together", kind, seed=3, warm=None)
