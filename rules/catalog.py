@@ -41,8 +41,6 @@ class Toolchain:
     name: str
     tinygrad: str | None
     path: str | None
-    git: str | None = None
-    commit: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,11 +44,6 @@ def tinygrad_root(toolchain: Toolchain, base: Path) -> Path:
                 f"toolchain {toolchain.name}: {root} is no tinygrad", fix="correct its path in models.toml"
             )
         return root
-    if toolchain.git is not None:
-        raise SourceError(
-            f"toolchain {toolchain.name}: {toolchain.git} is not fetched by this version of modelyard",
-            fix=f'git clone it, git checkout {toolchain.commit}, and write path = "FOLDER" instead',
-        )
     installed = tinygrad_version()
     if installed != toolchain.tinygrad:
         here = installed or "none"

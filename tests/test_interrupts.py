@@ -38,11 +38,11 @@ def wait_for(child: subprocess.Popen[str], line: str) -> None:
 
 
 def gone(pid: int) -> bool:
-    """Whether no process of the group is left, waiting a little."""
+    """Whether no process of the group is left, waiting a little; one that waits to be reaped is no more."""
     for _ in range(50):
-        try:
-            os.killpg(pid, 0)
-        except ProcessLookupError:
+        listed = subprocess.run(["ps", "-e", "-o", "pgid=,stat="], capture_output=True, text=True, check=True)
+        states = [line.split()[1] for line in listed.stdout.splitlines() if line.split()[0] == str(pid)]
+        if all(state.startswith("Z") for state in states):
             return True
         time.sleep(0.1)
     return False

@@ -18,7 +18,7 @@ CPU = FlagSet("cpu", {"DEV": "CPU:X86", "CC": "echo"}, None)
 
 
 def pinned(**fields: str) -> Toolchain:
-    return Toolchain("default", *(fields.get(name) for name in ("tinygrad", "path", "git", "commit")))
+    return Toolchain("default", *(fields.get(name) for name in ("tinygrad", "path")))
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ from typing import Any
 from rules.commands.arguments import JSON, UsageError, option
 from rules.commands.command import CatalogCommand
 from rules.commands.run import WAIT
+from rules.counting import counted
 from rules.keeping.gc import Garbage, Keep, garbage, seconds
 from rules.keeping.lock import holding
 from rules.releasing.withdrawn import RELEASES, Withdrawn, lines, withdrawn
@@ -64,9 +65,11 @@ def _keep(age: str | None, generations: int | None) -> Keep:
 
 def _line(found: Garbage, options: dict[str, Any]) -> str:
     verb = "would free" if options["dry_run"] else "freed"
+    blobs, results = counted(len(found.blobs), "blob"), counted(len(found.results), "result")
+    leftovers = counted(len(found.temporaries), "leftover")
     return (
-        f"{verb} {found.freed:,} bytes: {len(found.blobs)} blobs, {len(found.results)} results, "
-        f"{len(found.temporaries)} leftovers of killed runs; {found.kept} blobs stay"
+        f"{verb} {found.freed:,} bytes: {blobs}, {results}, {leftovers} of killed runs; "
+        f"kept {counted(found.kept, 'blob')}"
     )
 
 
