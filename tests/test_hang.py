@@ -136,3 +136,28 @@ def test_a_run_that_is_stopped_as_a_whole_and_goes_on_is_not_hung(
         os.killpg(child.pid, signal.SIGCONT)
         out, errors = child.communicate(timeout=120)
         assert (child.returncode, errors) == (0, ""), out + errors
+
+
+START = """
+import os, sys
+print(flush=True)
+opening = (os.POSIX_SPAWN_OPEN, 0, sys.argv[1], os.O_RDONLY, 0)
+os.posix_spawn("/bin/true", ["true"], {}, file_actions=[opening])
+"""
+
+
+def test_a_program_that_never_starts_does_not_look_like_a_slow_disk(tmp_path: Path) -> None:
+    """Between vfork and exec the child waits for a pipe's other end, and its parent for the child."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    child = subprocess.Popen([sys.executable, "-c", START, str(pipe)], stdout=subprocess.PIPE)
+    try:
+        while "D" not in {one.state for one in vitals.family(child.pid).values()}:
+            assert child.poll() is None
+        watch = vitals.Watch(child.pid)
+        for _ in range(4):  # the first look finds all that was used before it
+            watch.look(1)
+        assert watch.quiet_s >= 3
+    finally:
+        with pipe.open("w"):
+            child.communicate()

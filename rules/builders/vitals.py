@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 PROC = Path("/proc")
-ACTIVE = ("R", "D")  # on a processor or in line for one; waiting for a disk
+RUNS, WAITS = "R", "D"  # on a processor or in line for one; waiting for a disk, or for a vfork
 # Of processor time. A worker that is stuck still looks for its parent twice a second, which takes far less.
 ENOUGH_S = 0.05
 
@@ -57,6 +57,13 @@ def family(first: int) -> dict[int, Process]:
     return found
 
 
+def _active(members: dict[int, Process]) -> bool:
+    # A parent whose child has not come to its exec yet waits as if for a disk: it tells nothing (vfork(2)).
+    parents = {one.parent for one in members.values()}
+    waiting = {number for number, one in members.items() if one.state == WAITS}
+    return bool(waiting - parents) or any(one.state == RUNS for one in members.values())
+
+
 class Watch:
     """How long a family of processes has been doing nothing, by looks at it.
 
@@ -73,7 +80,7 @@ class Watch:
         """Look again, having waited so long since the last look."""
         members = family(self._first)
         used = sum(max(0.0, one.used - self._used.get(number, 0.0)) for number, one in members.items())
-        if not members or used >= ENOUGH_S or any(one.state in ACTIVE for one in members.values()):
+        if not members or used >= ENOUGH_S or _active(members):
             self.quiet_s = 0.0
             self._used = {number: one.used for number, one in members.items()}
         else:
