@@ -145,9 +145,11 @@ class Digests:
     @contextlib.contextmanager
     def same_bytes(self, path: Path) -> Iterator[None]:
         """For a change of links or mode in the block: it moves ctime, and not one byte."""
-        before = self.of(path).sha256
+        sha256, before = self.of(path).sha256, Stamp.of(path)
         yield
-        self.remember(path, before)
+        after = Stamp.of(path)
+        if after[:3] == before[:3]:  # else somebody wrote into it meanwhile, and it is read again
+            self.remember(path, sha256, after)
 
     def flush(self, *, wait: bool = False) -> None:
         """Write down every digest whose file has aged; with `wait`, let the young ones age first."""

@@ -30,6 +30,12 @@ def put_in_place(temporary: Path, final: Path) -> None:
     sync_directory(final.parent)
 
 
+def protect(path: Path) -> None:
+    """Let nobody write into a finished file by mistake. A file system without modes cannot help that."""
+    with contextlib.suppress(OSError):
+        path.chmod(0o444)
+
+
 @contextlib.contextmanager
 def replacing(final: Path) -> Iterator[BinaryIO]:
     """A binary file that takes the name `final` when the block ends well, and leaves no trace otherwise.

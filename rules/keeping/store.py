@@ -18,7 +18,7 @@ from typing import Any
 from rules.errors import WorkspaceError
 from rules.keeping import blocks
 from rules.keeping.digests import CHUNK, Digests, sha256_of
-from rules.keeping.files import put_in_place, temporary_beside, write_bytes
+from rules.keeping.files import protect, put_in_place, temporary_beside, write_bytes
 
 SHA256 = re.compile(r"[0-9a-f]{64}")
 FICLONE = 0x40049409  # linux/fs.h: share the extents of another file
@@ -60,7 +60,7 @@ class Store:
             with made.open("rb+") as file:
                 os.fsync(file.fileno())
             final.parent.mkdir(parents=True, exist_ok=True)
-            made.chmod(0o444)
+            protect(made)
             put_in_place(made, final)
             self.digests.remember(final, sha256)
             blocks.note(final, self.blocks_of(sha256))
@@ -81,9 +81,11 @@ class Store:
         return False
 
     def place(self, sha256: str, final: Path) -> None:
-        """Make the bytes appear under `final`, atomically: by reflink, else hard link, else copy.
+        """Make the bytes appear under `final`, atomically: by reflink, else hard link, else copy; read-only.
 
-        Raises WorkspaceError when the store does not hold them intact.
+        Whoever writes into a hard link all the same (root, or after a chmod) damages the blob too: that is
+        found, and the bytes are made anew. Only a reflink or a copy leaves a blob to restore from, and copies
+        would fill the disk twice. Raises WorkspaceError when the store does not hold them intact.
         """
         if not self.holds(sha256):
             raise WorkspaceError(
@@ -95,6 +97,7 @@ class Store:
         try:
             with self.digests.same_bytes(blob):
                 _appear(blob, temporary)
+                protect(temporary)
                 put_in_place(temporary, final)
         finally:
             temporary.unlink(missing_ok=True)
