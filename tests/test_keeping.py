@@ -126,7 +126,11 @@ def test_digests_outlive_the_process_and_are_not_computed_twice(tmp_path: Path) 
     # Put another digest under the file's stamp: only one that was remembered can come back.
     log.write_text(log.read_text().replace(SHA, "0" * 64))
     assert Digests(log).of(path).sha256 == "0" * 64
-    assert Digests(log).read_again(path).sha256 == SHA
+    doubting = Digests(log)
+    doubting.doubt()
+    assert doubting.of(path) == doubting.of(path) == (SHA, len(CONTENT))
+    assert doubting.reads == 1
+    assert doubting.contradicted == {str(path): ("0" * 64, SHA)}
 
 
 def test_a_file_touched_without_change_is_read_once_more_and_not_again(tmp_path: Path) -> None:

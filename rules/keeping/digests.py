@@ -3,7 +3,8 @@
 A digest is trusted while size, mtime, ctime and inode stay as they were. mtime alone can be set by anyone
 (`cp -p`, `rsync -a`); ctime cannot. A file that changed within the clock's granularity of its hashing could
 change again unseen, so such a digest is not kept past the process until the file has aged (git's "racily
-clean").
+clean"). What no time tells (a write through a mapping, a disk that rots, a ctime that is no such thing) shows
+only when everything is read again.
 
 File systems that tell times in steps (FAT 2 s, exFAT 10 ms) also number files anew at every mount, and have
 no links: there a digest belongs to a path, since a file can get the number, size and times of another.
@@ -79,7 +80,10 @@ class Digests:
         self._lock = threading.Lock()
         self._pending: dict[str, tuple[Stamp, str]] = {}
         self._known: Table | None = None
+        self._doubted: Table = {}
         self.looked_at: dict[str, Stamp] = {}
+        self.reads = 0  # files that were read
+        self.contradicted: dict[str, tuple[str, str]] = {}  # path → sha256 remembered, and found
 
     def look(self, path: Path | str) -> Stamp:
         """Stamp of a file or folder, noted among all that was looked at. Raises OSError."""
@@ -101,7 +105,7 @@ class Digests:
                 raise OSError(code, os.strerror(code), str(path))
             sha256 = sha256_of(path)
             if Stamp.of(path) == stamp:
-                self.remember(path, sha256, stamp)
+                self._note(path, sha256, stamp)
                 return Digest(sha256, stamp.size)
 
     def knows(self, path: Path | str) -> bool:
@@ -128,11 +132,21 @@ class Digests:
             with ThreadPoolExecutor(os.cpu_count()) as pool:  # hashlib lets go of the interpreter's lock
                 list(pool.map(learn, unknown))
 
-    def read_again(self, path: Path | str) -> Digest:
-        """Digest by reading the bytes, whatever is remembered (`--verify`)."""
-        stamp = Stamp.of(path)
-        self._table().pop(stamp.name(path), None)
-        return self.of(path)
+    def doubt(self) -> None:
+        """From here on, read every file once more whatever is remembered of it (`--verify`).
+
+        Files whose bytes changed while their stamps did not are then in `contradicted`.
+        """
+        self._doubted, self._known = self._table(), {}
+
+    def _note(self, path: Path | str, sha256: str, stamp: Stamp) -> None:
+        """A file was read."""
+        doubted = self._doubted.get(stamp.name(path))
+        with self._lock:
+            self.reads += 1
+            if doubted and doubted[0] == stamp and doubted[1] != sha256:
+                self.contradicted[str(path)] = (doubted[1], sha256)
+        self.remember(path, sha256, stamp)
 
     def remember(self, path: Path | str, sha256: str, stamp: Stamp | None = None) -> None:
         """Note the digest of bytes that were hashed while they were written, or just now."""
