@@ -22,6 +22,7 @@ from rules.keeping.files import replacing, write_bytes
 from rules.keeping.lock import Held, holding
 from rules.keeping.records import Output, Record, Records
 from rules.keeping.store import Store
+from rules.keys import key_of
 
 CONTENT = b"one content\n"
 OTHER = b"another one\n"
@@ -288,10 +289,11 @@ def test_sweeping_leaves_what_is_finished(store: Store) -> None:
 
 # ---- records
 
+CONTENT_OF_KEY = {"settings": {"flags": {"DEV": "CPU"}}, "inputs": {"onnx": {"ä": "1"}}}
 RECORD = Record(
     step="pkl:a",
-    key="0" * 64,
-    content={"settings": {"flags": {"DEV": "CPU"}}, "inputs": {"onnx": {"ä": "1"}}},
+    key=key_of(CONTENT_OF_KEY),
+    content=CONTENT_OF_KEY,
     outputs=(Output("artifact", "compiled/a.pkl", 3, "f" * 64),),
     made="built",
     built_at="2026-01-01T00:00:00+00:00",

@@ -143,7 +143,7 @@ class Check:
         record = self.workspace.records.read(step.record)
         kept = self.workspace.records.path_of(step.record)
         if record is None and kept.exists():
-            yield Damage(self._name(kept), step.task, "this record cannot be read")
+            yield Damage(self._name(kept), step.task, "this record is not one of ours, or was edited")
         for output in record.outputs if record else ():
             if what := self._damage(output):
                 yield Damage(output.path, step.task, what)

@@ -225,9 +225,10 @@ class Digests:
             for line in log:
                 lines += 1
                 # A line cut short by a crash holds nothing: the file is simply read again.
-                with contextlib.suppress(ValueError, TypeError):
+                with contextlib.suppress(ValueError, TypeError, RecursionError):
                     inode, size, mtime, ctime, sha256, *path = json.loads(line)
-                    table[path[0] if path else inode] = (Stamp(inode, size, mtime, ctime), sha256)
+                    if isinstance(sha256, str):
+                        table[path[0] if path else inode] = (Stamp(inode, size, mtime, ctime), sha256)
         if lines > 1000 and lines > 2 * len(table):
             with contextlib.suppress(OSError):  # as in `_append`
                 self._compact(table)

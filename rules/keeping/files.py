@@ -4,10 +4,22 @@ import contextlib
 import os
 import secrets
 from collections.abc import Iterator
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
 TEMPORARY_PREFIX = ".tmp-"
+NAME_LIMIT = 200  # bytes, so that a name with a model's id before it is still a file name
+
+
+def is_plain(name: str) -> bool:
+    """Whether the name stays in the folder it is put into, on every system."""
+    return (
+        name == PurePosixPath(name).name
+        and name not in ("", ".", "..")
+        and "\\" not in name
+        and name.isprintable()
+        and len(name.encode()) <= NAME_LIMIT
+    )
 
 
 def temporary_beside(final: Path) -> Path:
