@@ -29,8 +29,8 @@ class RecordsBackend:
         """The tasks that `doit ignore` named."""
         if self._ignored is None:
             try:
-                self._ignored = Tasks(json.loads(self._path.read_bytes()))
-            except (OSError, ValueError):
+                self._ignored = Tasks(map(str, json.loads(self._path.read_bytes())))
+            except (OSError, ValueError, TypeError, RecursionError):
                 self._ignored = Tasks()
         return self._ignored
 

@@ -52,25 +52,17 @@ def _build(step: Step, judge: Judge, workspace: Workspace, force: bool) -> Recor
     content = judge.content(step)
     key = key_of(content)
     started = time.monotonic()
-    known = None if force else _known(key, workspace)
+    known = None if force else _known(step, content, workspace)
     if known is not None:
-        blobs = {output["name"]: output["sha256"] for output in known["outputs"]}
-        facts = known["facts"]
+        blobs, facts = _blobs(known), known["facts"]
     else:
+        _check_upstream(step, judge, workspace)
         stamps = judge.stamps(step)
         blobs, facts = _make(step, workspace, content)
         _check_inputs_held_still(step, judge, content, stamps)
     outputs = _put_in_place(step, judge, workspace, blobs)
-    record = Record(
-        step=step.task,
-        key=key,
-        content=content,
-        outputs=outputs,
-        made="built" if known is None else "restored",
-        built_at=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        seconds=round(time.monotonic() - started, 3),
-        facts=dict(facts),
-    )
+    made = "built" if known is None else "restored"
+    record = _record(step, content, outputs, facts, made, time.monotonic() - started)
     workspace.records.write(step.record, record)
     named = [{"name": output.name, "sha256": output.sha256} for output in outputs]
     result = {"outputs": named, "facts": record.facts, "step": step.task}
@@ -81,11 +73,65 @@ def _build(step: Step, judge: Judge, workspace: Workspace, force: bool) -> Recor
     return record
 
 
-def _known(key: str, workspace: Workspace) -> dict[str, Any] | None:
+def _record(
+    step: Step,
+    content: Content,
+    outputs: tuple[Output, ...],
+    facts: Mapping[str, Any],
+    made: str,
+    seconds: float = 0.0,
+) -> Record:
+    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    return Record(step.task, key_of(content), content, outputs, made, now, round(seconds, 3), dict(facts))
+
+
+def _check_upstream(step: Step, judge: Judge, workspace: Workspace) -> None:
+    """What a model's step is about to take from records is what we would have written there."""
+    for upstream in step.after if step.model is not None else ():
+        record = judge.decide(upstream).record
+        if record is not None and (flaw := workspace.records.flaw(upstream.record, record)):
+            raise WorkspaceError(
+                f"{step.task}: {workspace.records.path_of(upstream.record)}: {flaw}",
+                fix=f"doit forget {upstream.task}, then doit {step.task}",
+            )
+
+
+def _known(step: Step, content: Content, workspace: Workspace) -> dict[str, Any] | None:
+    """What the key once gave, here or elsewhere, as long as it can be a result of this step."""
+    key, remote = key_of(content), workspace.remote
     found = workspace.store.result(key)
-    if found is None and workspace.remote is not None:
-        return workspace.remote.result(key)
+    if found is not None and not _flaw(step, content, found, workspace):
+        return found
+    found = None if remote is None else remote.result(key)
+    if remote is None or found is None:
+        return None
+    if flaw := _flaw(step, content, found, workspace):
+        remote.refuse(key, flaw)
+        return None
     return found
+
+
+def _flaw(step: Step, content: Content, found: Mapping[str, Any], workspace: Workspace) -> str:
+    """Why a stored result, whose form was checked already, cannot be one of this step; nothing if it can."""
+    kind, told = step.task.partition(":")[0], str(found.get("step", "")).partition(":")[0]
+    if told != kind:
+        return f"expected a result of {kind}, got one of {told!r:.80}"
+    outputs = _outputs(step, workspace, _blobs(found))
+    paths = {output.path for output in outputs}
+    if len(paths) < len(outputs) or not {*step.targets} <= paths:
+        return f"expected the outputs {', '.join(step.targets)}, got {', '.join(sorted(paths)):.200}"
+    return workspace.records.flaw(step.record, _record(step, content, outputs, found["facts"], "restored"))
+
+
+def _blobs(known: Mapping[str, Any]) -> dict[str, str]:
+    return {output["name"]: output["sha256"] for output in known["outputs"]}
+
+
+def _outputs(step: Step, workspace: Workspace, blobs: Mapping[str, str]) -> tuple[Output, ...]:
+    return tuple(
+        Output(name, step.place(name), workspace.store.path_of(sha256).stat().st_size, sha256)
+        for name, sha256 in blobs.items()
+    )
 
 
 def _make(step: Step, workspace: Workspace, content: Content) -> tuple[dict[str, str], Mapping[str, object]]:
@@ -119,10 +165,7 @@ def _put_in_place(
 ) -> tuple[Output, ...]:
     for sha256 in blobs.values():
         _hold(sha256, step, judge, workspace)
-    outputs = tuple(
-        Output(name, step.place(name), workspace.store.path_of(sha256).stat().st_size, sha256)
-        for name, sha256 in blobs.items()
-    )
+    outputs = _outputs(step, workspace, blobs)
     step.admit({output.name: Digest(output.sha256, output.size) for output in outputs})
     _clear_the_place(step, judge, workspace, outputs)
     for output in outputs:

@@ -57,6 +57,13 @@ class Decision:
         return self.state is State.FRESH
 
 
+def _differences(old: Content, new: Content) -> list[tuple[str, str, str]]:
+    try:
+        return differences(old, new)
+    except RecursionError:
+        return [("its record is nested deeper than any of ours", "", "")]
+
+
 class Judge:
     """Decides steps of one workspace; remembers its answers until something is built."""
 
@@ -65,7 +72,9 @@ class Judge:
     ) -> None:
         """`look_again` drops whatever steps' settings remember of the machine; `verify` reads every byte."""
         self.workspace = workspace
-        self.verify = verify
+        if verify:
+            workspace.digests.doubt()
+            workspace.seal.break_()  # it is but stamps, which may turn out to have told nothing
         self._look_again = look_again
         self._read_ahead = False
         self._lock = threading.RLock()
@@ -115,10 +124,11 @@ class Judge:
     def record(self, step: Step) -> Record | None:
         """The step's record, if it is this step's: records copied from elsewhere prove nothing here."""
         record = self.workspace.records.read(step.record)
-        if record is None or record.step != step.task or record.key != key_of(record.content):
+        if record is None or record.step != step.task:
             return None
         own = all(output.path == step.place(output.name) for output in record.outputs)
-        return record if own else None
+        whole = {*step.targets} <= {output.path for output in record.outputs}
+        return record if own and whole else None
 
     def _file(self, path: Path) -> Content:
         self.workspace.digests.look(path.parent)  # another file there may make another source
@@ -151,8 +161,7 @@ class Judge:
             return [Reason("its record is not this step's, or cannot be read" if broken else "never built")]
         reasons = []
         if key_of(content) != record.key:
-            changed = differences(record.content, content)
-            reasons = [Reason(*one) for one in changed] or [Reason("its record was edited")]
+            reasons = [Reason(*one) for one in _differences(record.content, content)]
         reasons += [reason for output in record.outputs if (reason := self._damage(output))]
         return reasons + self._strays(step, record)
 
@@ -167,7 +176,7 @@ class Judge:
         try:
             if not self._read_ahead and not digests.knows(path):
                 self._read_all_outputs()
-            digest = digests.read_again(path) if self.verify else digests.of(path)
+            digest = digests.of(path)
         except FileNotFoundError:
             return Reason(f"{output.path} is missing")
         except OSError as error:

@@ -1,7 +1,5 @@
 """The graph as doit sees it: a task for each step, and a database that is only a view of our records."""
 
-import contextlib
-import json
 import os
 import sys
 from collections.abc import Iterable, Iterator
@@ -160,10 +158,10 @@ class Yard:
     def _drop_settled_failures(self, judge: "Judge") -> None:
         """Failure records of steps that are fresh again without a build, because their cause was undone."""
         for path in sorted(self.workspace.records.folder.glob("*_failure.json")):
-            with contextlib.suppress(OSError, ValueError, KeyError):
-                step = self.graph.steps.get(json.loads(path.read_bytes())["step"])
+            if failure := self.workspace.records.read_failure(path.stem):
+                step = self.graph.steps.get(failure["step"])
                 if step is None or judge.decide(step).fresh:
-                    path.unlink()
+                    path.unlink(missing_ok=True)
 
     def _identity(self) -> str:
         """Everything but files that a decision depends on."""
@@ -208,7 +206,7 @@ class Yard:
 
         Returns what was removed, or with `dryrun` would be.
         """
-        record = self.workspace.records.read(step.record)
+        record = self.graph.judge.record(step)
         paths = [self.workspace.path(output.path) for output in reversed(record.outputs if record else ())]
         present = [path for path in paths if path.exists()]
         for path in present if not dryrun else ():

@@ -4,7 +4,6 @@ All of it goes into a build key, by digest and not by name: a tree edited in pla
 """
 
 import functools
-import importlib.metadata
 import importlib.util
 import os
 import platform
@@ -18,7 +17,7 @@ from pathlib import Path
 from rules.builders import local, package
 from rules.catalog import FlagSet, Toolchain
 from rules.errors import CatalogError, SourceError
-from rules.host import cpu_features, numpy_version, tinygrad_version
+from rules.host import cpu_features, distribution, numpy_version, tinygrad_version
 from rules.keeping.digests import Digests
 from rules.keeping.files import write_bytes
 from rules.keys import Content, key_of
@@ -57,7 +56,9 @@ def tinygrad_root(toolchain: Toolchain, base: Path) -> Path:
 @functools.cache
 def _installed_root() -> Path:
     # That of the version that was compared, whatever PYTHONPATH or the current folder puts before it.
-    return Path(str(importlib.metadata.distribution("tinygrad").locate_file("tinygrad")))
+    found = distribution("tinygrad")
+    assert found is not None
+    return Path(str(found.locate_file("tinygrad")))
 
 
 def tree_files(root: Path, digests: Digests) -> list[str]:

@@ -351,7 +351,7 @@ def test_the_record_lists_every_gate_with_value_and_limit(gated: Project) -> Non
 def test_records_are_as_their_schema_says(gated: Project) -> None:
     schema = json.loads((SCHEMAS / "record.schema.json").read_text())
     Draft202012Validator.check_schema(schema)
-    kinds = {"_validation": "validation", "_failure": "failure"}
+    kinds = {f"_{kind}": kind for kind in ("source", "artifact", "validation", "failure")}
     for path in sorted(gated.path("results").glob("*.json")):
         kind = next((kind for end, kind in kinds.items() if path.stem.endswith(end)), "record")
         checker = Draft202012Validator({"$ref": f"#/$defs/{kind}", "$defs": schema["$defs"]})

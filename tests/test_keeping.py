@@ -22,6 +22,7 @@ from rules.keeping.files import replacing, write_bytes
 from rules.keeping.lock import Held, holding
 from rules.keeping.records import Output, Record, Records
 from rules.keeping.store import Store
+from rules.keys import key_of
 
 CONTENT = b"one content\n"
 OTHER = b"another one\n"
@@ -126,7 +127,11 @@ def test_digests_outlive_the_process_and_are_not_computed_twice(tmp_path: Path) 
     # Put another digest under the file's stamp: only one that was remembered can come back.
     log.write_text(log.read_text().replace(SHA, "0" * 64))
     assert Digests(log).of(path).sha256 == "0" * 64
-    assert Digests(log).read_again(path).sha256 == SHA
+    doubting = Digests(log)
+    doubting.doubt()
+    assert doubting.of(path) == doubting.of(path) == (SHA, len(CONTENT))
+    assert doubting.reads == 1
+    assert doubting.contradicted == {str(path): ("0" * 64, SHA)}
 
 
 def test_a_file_touched_without_change_is_read_once_more_and_not_again(tmp_path: Path) -> None:
@@ -284,10 +289,11 @@ def test_sweeping_leaves_what_is_finished(store: Store) -> None:
 
 # ---- records
 
+CONTENT_OF_KEY = {"settings": {"flags": {"DEV": "CPU"}}, "inputs": {"onnx": {"ä": "1"}}}
 RECORD = Record(
     step="pkl:a",
-    key="0" * 64,
-    content={"settings": {"flags": {"DEV": "CPU"}}, "inputs": {"onnx": {"ä": "1"}}},
+    key=key_of(CONTENT_OF_KEY),
+    content=CONTENT_OF_KEY,
     outputs=(Output("artifact", "compiled/a.pkl", 3, "f" * 64),),
     made="built",
     built_at="2026-01-01T00:00:00+00:00",

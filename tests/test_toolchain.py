@@ -1,13 +1,17 @@
 """Toolchains: what a key holds of them, and what is said when they are not there."""
 
+import json
 import os
 import py_compile
 import shutil
 import subprocess
 import sys
+import venv
 from pathlib import Path
 
+import numpy
 import pytest
+from contract import ROOT, Project, generated, model
 
 from rules.catalog import FlagSet, Toolchain
 from rules.errors import CatalogError, SourceError, YardError
@@ -176,3 +180,39 @@ def test_a_tree_that_changed_meanwhile_is_not_copied(tree: Path, digests: Digest
     with pytest.raises(SourceError, match="changed while a compile"):
         snapshot(tree, expected, tmp_path / "kept", digests)
     assert list((tmp_path / "kept").iterdir()) == []
+
+
+def test_packages_that_a_compile_would_not_see_change_no_key(tmp_path: Path) -> None:
+    """In PYTHONPATH, beside the dodo.py and among the user's own: none of them is what compiles."""
+    project = Project(tmp_path / "project", model("mlp", generated("generic-mlp"), 'type = "generic"'))
+    project.doit()
+    home = tmp_path / "home"
+    own = f"lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages"
+    places = [tmp_path / "python", project.folder, home / ".local" / own]
+    for place in places:
+        for name, version in (("numpy", "9.9"), ("tinygrad", "0.13.0")):
+            metadata = place / f"{name}-{version}.dist-info" / "METADATA"
+            metadata.parent.mkdir(parents=True)
+            metadata.write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+    env = {"PYTHONPATH": f"{ROOT}:{places[0]}", "HOME": str(home)}
+    assert json.loads(project.doit("outdated", "--json", env=env).stdout)["outdated"] == []
+    assert project.made(env=env) == []
+    assert project.record("mlp_artifact")["content"]["settings"]["toolchain"]["numpy"] == numpy.__version__
+    project.edit("seed = 1", "seed = 2")
+    assert "pkl:mlp" in project.made(env=env)
+    assert project.record("mlp_artifact")["content"]["settings"]["toolchain"]["numpy"] == numpy.__version__
+
+
+def test_numpy_that_only_pythonpath_has_is_no_numpy(tmp_path: Path) -> None:
+    """An interpreter without packages runs our code from PYTHONPATH: its compiles would not find numpy."""
+    bare = tmp_path / "bare"
+    venv.create(bare, symlinks=True)
+    packages = Path(numpy.__file__).parent.parent
+    done = subprocess.run(
+        [bare / "bin/python", "-c", "from rules import host; host.numpy_version()"],
+        env={"PYTHONPATH": f"{ROOT}:{packages}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert f"numpy is not installed for {bare}/bin/python" in done.stderr.splitlines()[-2]

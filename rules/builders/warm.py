@@ -6,18 +6,27 @@ is byte-identical to a cold compile (tested for every model type), so records ne
 
 import contextlib
 import json
+import os
 import shutil
+import signal
 import socket
 import subprocess
+import sys
 import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rules.builders import local
+from rules.builders import local, vitals
 from rules.builders.job import Job
 
 MOST = 4  # each holds some hundred MB; the one that was idle longest makes room
+LOOK_S = 1.0  # between two looks at a worker that has not answered yet
+QUIET_S = 60.0  # for so long a worker may do nothing at all
+
+
+class Silent(Exception):
+    """A resident worker has a job and does nothing."""
 
 
 @dataclass
@@ -50,22 +59,47 @@ class Resident:
         theirs.close()
         return cls(home, process, ours)
 
-    def ask(self, job: Job) -> Path:
-        """Have the job done; returns where its result lies, if it went well."""
+    def ask(self, job: Job) -> tuple[Path, bool]:
+        """Have the job done; returns where its result lies, and whether the one who did it lived to say so.
+
+        Raises OSError when the worker is gone, and Silent when it does nothing.
+        """
         request, result = local.written(job)
         ours, theirs = socket.socketpair()
         with local.logging(job) as log, ours:
             message = json.dumps({"request": str(request), "result": str(result)}).encode()
             with theirs:
                 socket.send_fds(self.control, [message], [theirs.fileno(), log.fileno()])
-            ours.recv(1)  # nothing comes from a child that died: then there is no result either
-        return result
+            return result, bool(self._await(ours))
+
+    def _await(self, answer: socket.socket) -> bytes:
+        """The answer, however long it takes a worker that does something. Raises Silent."""
+        watch = vitals.Watch(self.process.pid)
+        answer.settimeout(LOOK_S)
+        while True:
+            with contextlib.suppress(TimeoutError):
+                return answer.recv(1)
+            watch.look(LOOK_S)
+            if watch.quiet_s >= QUIET_S:
+                raise Silent
+
+    def ended(self) -> bool:
+        """Whether the worker itself has died, told by the end of what it was to answer on."""
+        with contextlib.suppress(subprocess.TimeoutExpired):  # it closes its files a little before it is gone
+            self.process.wait(LOOK_S)
+        return self.process.poll() is not None
 
     def stop(self) -> None:
-        """End the worker, and with it what it forked, and remove its home."""
+        """End the worker and what it forked, and remove its home."""
+        running = self.process.poll() is None
+        forked = vitals.family(self.process.pid).keys() - {self.process.pid} if running else set()
         self.control.close()
         self.process.kill()
         self.process.wait()
+        # They would end by themselves, but for one that is stopped or stuck.
+        for number in forked:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(number, signal.SIGKILL)
         shutil.rmtree(self.home, ignore_errors=True)
 
 
@@ -122,15 +156,25 @@ class Warm:
         return facts
 
     def _outcome(self, resident: Resident, job: Job) -> dict[str, Any]:
-        """What the resident made of the job; if it died, a process of its own compiles the job."""
-        result = None
-        with contextlib.suppress(OSError):
-            result = resident.ask(job)
-        if result is not None and (result.exists() or resident.process.poll() is None):
+        """What the resident made of the job; if it died or hangs, a process of its own compiles the job."""
+        if (result := self._asked(resident, job)) is not None:
             return local.facts(job, result, "failed")
         with self._lock:
             self._residents = {kind: one for kind, one in self._residents.items() if one is not resident}
+        resident.stop()  # nothing of it may go on writing where another one writes now
         return local.run(job)
+
+    def _asked(self, resident: Resident, job: Job) -> Path | None:
+        """Where the resident's result lies, if there is one; None when the resident is of no use any more."""
+        try:
+            result, answered = resident.ask(job)
+        except OSError:
+            return None
+        except Silent:
+            how = f"the worker that compiles it did nothing for {QUIET_S:.0f} s and was ended"
+            print(f"warning: {job.label}: {how}; another one starts over", file=sys.stderr, flush=True)
+            return None
+        return result if answered or not resident.ended() else None
 
     def close(self) -> None:
         """End every resident worker."""

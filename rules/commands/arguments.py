@@ -45,7 +45,7 @@ def option(
 
 HELP = option("help", "show this help", short="h")
 JSON = option("json", "print JSON, for programs")
-VERIFY = option("verify", "read every byte of what is recorded, instead of trusting an unchanged stat")
+VERIFY = option("verify", "read every byte of sources, toolchain and results, instead of trusting a stat")
 
 
 def typed(command: str, given: Sequence[str]) -> list[str]:

@@ -1,6 +1,8 @@
 """`doit fsck`: read every byte of what is recorded and stored, and name what is damaged."""
 
+import contextlib
 import json
+import shutil
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -10,17 +12,20 @@ from rules.commands import damage, selection
 from rules.commands.arguments import JSON
 from rules.commands.command import CatalogCommand
 from rules.counting import counted
-from rules.keeping.digests import Digest, Stamp
+from rules.errors import YardError
+from rules.keeping.digests import Digest
 from rules.keeping.files import TEMPORARY_PREFIX
 from rules.keeping.lock import holding
 from rules.keeping.records import Output
+from rules.keys import shown
 from rules.step import Step
+from rules.toolchain import tree_digest
 from rules.workspace import Workspace
 
 
 @dataclass(frozen=True)
 class Damage:
-    """One file that is not what it should be; `task` is None for a blob of the store."""
+    """One file that is not what it should be; `task` is None for one that is no step's output."""
 
     path: str
     task: str | None
@@ -59,17 +64,21 @@ class Fsck(CatalogCommand):
 
 
 class Check:
-    """One reading of a workspace; `read` counts files. Only for the holder of the workspace's lock."""
+    """One reading of a workspace, of its sources and of what compiles; for the holder of the lock alone."""
 
     def __init__(self, workspace: Workspace) -> None:
         self.workspace = workspace
-        self.read = 0
-        self._seen: set[int] = set()
+        workspace.digests.doubt()
+
+    @property
+    def read(self) -> int:
+        """How many files were read."""
+        return self.workspace.digests.reads
 
     def run(self, steps: Iterable[Step], *, everything: bool) -> list[Damage]:
-        """What is damaged among the outputs of `steps` and their blobs (`everything`: all blobs).
+        """What is damaged among all that `steps` read and made, and their blobs (`everything`: all blobs).
 
-        Damaged blobs leave the store, so that nothing is restored from them.
+        Damaged blobs, and copies of a toolchain, leave the store, so that nothing is made from them.
         """
         steps = list(steps)
         blobs = self._all_blobs() if everything else self._blobs_of(steps)
@@ -78,10 +87,39 @@ class Check:
         found += [Damage(self._name(blob), None, "its bytes are not those of its name") for blob in bad]
         for blob in bad:
             blob.unlink(missing_ok=True)
+        found += [*self._toolchains(), *self._changed_unseen(steps)]
         if found:
             self.workspace.seal.break_()
         self.workspace.digests.flush(wait=True)
         return found
+
+    def _changed_unseen(self, steps: Iterable[Step]) -> Iterator[Damage]:
+        """Sources, tinygrad and our own code where their bytes changed and their times did not."""
+        digests = self.workspace.digests
+        digests.contradicted.clear()  # outputs and blobs are told already
+        for step in steps:
+            digests.of_all(step.files.values())
+            with contextlib.suppress(YardError, OSError):  # a run will say what is amiss
+                step.settings()
+                for file in step.files.values():
+                    digests.of(file)
+        for path, (before, after) in sorted(digests.contradicted.items()):
+            told = f"sha256 {shown(before)} is {shown(after)} now"
+            yield Damage(path, None, f"its bytes changed, and its times did not: {told}")
+
+    def _toolchains(self) -> Iterator[Damage]:
+        """Our copies of what compiles; a damaged one goes, and the next compile makes it anew."""
+        folder = self.workspace.hidden / "toolchains"
+        for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+            if not path.name.startswith(".") and not self._right_copy(path):
+                yield Damage(self._name(path), None, "this copy of tinygrad is not that of its name")
+                shutil.rmtree(path, ignore_errors=True)
+
+    def _right_copy(self, path: Path) -> bool:
+        try:
+            return tree_digest(path / "tinygrad", self.workspace.digests).startswith(path.name)
+        except OSError:
+            return False
 
     def _name(self, path: Path) -> str:
         return str(path.relative_to(self.workspace.root))
@@ -99,29 +137,20 @@ class Check:
         return [path for path in paths if path.exists()]
 
     def _right(self, blob: Path) -> bool:
-        return self._digest(blob).sha256 == blob.name
-
-    def _digest(self, path: Path) -> Digest:
-        """By reading, once for each file however many names it has."""
-        inode = Stamp.of(path).inode
-        if inode in self._seen:
-            return self.workspace.digests.of(path)
-        self._seen.add(inode)
-        self.read += 1
-        return self.workspace.digests.read_again(path)
+        return self.workspace.digests.of(blob).sha256 == blob.name
 
     def _damages(self, step: Step) -> Iterator[Damage]:
         record = self.workspace.records.read(step.record)
         kept = self.workspace.records.path_of(step.record)
         if record is None and kept.exists():
-            yield Damage(self._name(kept), step.task, "this record cannot be read")
+            yield Damage(self._name(kept), step.task, "this record is not one of ours, or was edited")
         for output in record.outputs if record else ():
             if what := self._damage(output):
                 yield Damage(output.path, step.task, what)
 
     def _damage(self, output: Output) -> str | None:
         try:
-            digest = self._digest(self.workspace.path(output.path))
+            digest = self.workspace.digests.of(self.workspace.path(output.path))
         except FileNotFoundError:
             return "is missing"
         except OSError as error:

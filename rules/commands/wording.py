@@ -1,7 +1,6 @@
 """How decisions are told: a reason in words, how long ago a step was built, what failed."""
 
 import datetime
-import json
 from typing import Any
 
 from rules.counting import counted
@@ -80,9 +79,5 @@ def ago(moment: str, now: datetime.datetime | None = None) -> str:
 
 def failure(step: Step, workspace: Workspace) -> dict[str, Any] | None:
     """What the step's last run failed with, if it did: step, cause, log, log_tail, next."""
-    path = workspace.records.path_of(f"{step.model or step.record}_failure")
-    try:
-        noted: dict[str, Any] = json.loads(path.read_bytes())
-        return noted if noted["step"] == step.task else None
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+    noted = workspace.records.read_failure(f"{step.model or step.record}_failure")
+    return noted if noted and noted["step"] == step.task else None

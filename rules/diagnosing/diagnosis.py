@@ -5,7 +5,6 @@ real launcher) or arithmetic (which frame skip fits) is put together here; the r
 """
 
 import bisect
-import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -528,8 +527,5 @@ def recorded(graph: "Graph", model: str) -> dict[str, Any]:
 
 def _failure(graph: "Graph", model: str) -> str | None:
     """The first line of the cause that the failure record holds, if there is one."""
-    try:
-        told = json.loads(graph.workspace.records.path_of(f"{model}_failure").read_bytes())
-        return str(told["cause"]).strip().split("\n", 1)[0]
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+    failure = graph.workspace.records.read_failure(f"{model}_failure")
+    return failure["cause"].strip().split("\n", 1)[0] if failure else None

@@ -2,8 +2,9 @@
 
 A digest is trusted while size, mtime, ctime and inode stay as they were. mtime alone can be set by anyone
 (`cp -p`, `rsync -a`); ctime cannot. A file that changed within the clock's granularity of its hashing could
-change again unseen, so such a digest is not kept past the process until the file has aged (git's "racily
-clean").
+change again unseen, so it is read once more when it has aged, and its digest is not kept past the process
+before that (git's "racily clean"). What no time tells (a write through a mapping, a disk that rots, a ctime
+that is but a copy of mtime) shows only when everything is read again.
 
 File systems that tell times in steps (FAT 2 s, exFAT 10 ms) also number files anew at every mount, and have
 no links: there a digest belongs to a path, since a file can get the number, size and times of another.
@@ -47,9 +48,21 @@ class Stamp(NamedTuple):
         """For how many ns after its times a file could change without a new stamp."""
         return COARSE_NS if self.ctime % 1_000_000_000 == 0 else GRANULARITY_NS
 
+    def young(self, now: int) -> bool:
+        """Whether a change at the moment `now` could leave the stamp as it is."""
+        return any(0 <= now - time < self.granularity for time in (self.mtime, self.ctime))
+
     def name(self, path: Path | str) -> int | str:
         """Under what a digest is remembered: all links of a file share one, where there are links."""
         return str(path) if self.ctime % STEP_NS == 0 else self.inode
+
+
+class Pending(NamedTuple):
+    """A digest that is not written down yet; `sure` unless the file was young when it was read."""
+
+    stamp: Stamp
+    sha256: str
+    sure: bool
 
 
 Table = dict[int | str, tuple[Stamp, str]]  # by inode, or by path
@@ -77,9 +90,12 @@ class Digests:
     def __init__(self, log: Path) -> None:
         self._log = log
         self._lock = threading.Lock()
-        self._pending: dict[str, tuple[Stamp, str]] = {}
+        self._pending: dict[str, Pending] = {}
         self._known: Table | None = None
+        self._doubted: Table = {}
         self.looked_at: dict[str, Stamp] = {}
+        self.reads = 0  # files that were read
+        self.contradicted: dict[str, tuple[str, str]] = {}  # path → sha256 remembered, and found
 
     def look(self, path: Path | str) -> Stamp:
         """Stamp of a file or folder, noted among all that was looked at. Raises OSError."""
@@ -99,9 +115,10 @@ class Digests:
             if not Path(path).is_file():  # opening a pipe would wait for a writer
                 code = errno.EISDIR if Path(path).is_dir() else errno.EINVAL
                 raise OSError(code, os.strerror(code), str(path))
+            began = time.time_ns()
             sha256 = sha256_of(path)
             if Stamp.of(path) == stamp:
-                self.remember(path, sha256, stamp)
+                self._note(path, sha256, stamp, sure=not stamp.young(began))
                 return Digest(sha256, stamp.size)
 
     def knows(self, path: Path | str) -> bool:
@@ -128,54 +145,73 @@ class Digests:
             with ThreadPoolExecutor(os.cpu_count()) as pool:  # hashlib lets go of the interpreter's lock
                 list(pool.map(learn, unknown))
 
-    def read_again(self, path: Path | str) -> Digest:
-        """Digest by reading the bytes, whatever is remembered (`--verify`)."""
-        stamp = Stamp.of(path)
-        self._table().pop(stamp.name(path), None)
-        return self.of(path)
+    def doubt(self) -> None:
+        """From here on, read every file once more whatever is remembered of it (`--verify`).
+
+        Files whose bytes changed while their stamps did not are then in `contradicted`.
+        """
+        self._doubted, self._known = self._table(), {}
+
+    def _note(self, path: Path | str, sha256: str, stamp: Stamp, *, sure: bool) -> None:
+        """A file was read."""
+        doubted = self._doubted.get(stamp.name(path))
+        with self._lock:
+            self.reads += 1
+            if doubted and doubted[0] == stamp and doubted[1] != sha256:
+                self.contradicted[str(path)] = (doubted[1], sha256)
+        self._keep(path, Pending(stamp, sha256, sure))
 
     def remember(self, path: Path | str, sha256: str, stamp: Stamp | None = None) -> None:
-        """Note the digest of bytes that were hashed while they were written, or just now."""
-        stamp = stamp or Stamp.of(path)
+        """Note the digest of bytes that were hashed while we wrote them, where nobody else writes."""
+        self._keep(path, Pending(stamp or Stamp.of(path), sha256, sure=True))
+
+    def _keep(self, path: Path | str, known: Pending) -> None:
         with self._lock:
-            self._table()[stamp.name(path)] = (stamp, sha256)
-            self._pending[str(path)] = (stamp, sha256)
+            self._table()[known.stamp.name(path)] = known[:2]
+            self._pending[str(path)] = known
         self.flush()
 
     @contextlib.contextmanager
     def same_bytes(self, path: Path) -> Iterator[None]:
         """For a change of links or mode in the block: it moves ctime, and not one byte."""
-        before = self.of(path).sha256
+        sha256, before = self.of(path).sha256, Stamp.of(path)
         yield
-        self.remember(path, before)
+        after = Stamp.of(path)
+        if after[:3] == before[:3]:  # else somebody wrote into it meanwhile, and it is read again
+            self.remember(path, sha256, after)
 
     def flush(self, *, wait: bool = False) -> None:
         """Write down every digest whose file has aged; with `wait`, let the young ones age first."""
         with self._lock:
             if wait and self._pending:
-                time.sleep(max(stamp.granularity for stamp, _ in self._pending.values()) / 1e9)
+                time.sleep(max(one.stamp.granularity for one in self._pending.values()) / 1e9)
             now = time.time_ns()
-            ripe = {
-                path: (stamp, sha256)
-                for path, (stamp, sha256) in self._pending.items()
-                if not 0 <= now - max(stamp.ctime, stamp.mtime) < stamp.granularity
-            }
+            ripe = {path: one for path, one in self._pending.items() if not one.stamp.young(now)}
             for path in ripe:
                 del self._pending[path]
-            lines = [
-                _line(stamp.name(path), stamp, sha256)
-                for path, (stamp, sha256) in ripe.items()
-                if _still(path, stamp)
-            ]
-            if lines:
-                self._append("".join(lines))
+        lines = [_line(path, one) for path, one in ripe.items() if self._still(path, one)]
+        if lines:
+            self._append("".join(lines))
 
     def _append(self, lines: str) -> None:
         # A read-only workspace can be looked at all the same: what is not remembered is read again.
-        with contextlib.suppress(OSError):
+        with self._lock, contextlib.suppress(OSError):
             self._log.parent.mkdir(parents=True, exist_ok=True)
             with self._log.open("a") as log:
                 log.write(lines)
+
+    def _still(self, path: str, known: Pending) -> bool:
+        """Whether the file is what it was; one that was young then is read again."""
+        try:
+            if Stamp.of(path) != known.stamp:
+                return False
+            if known.sure or sha256_of(path) == known.sha256:
+                return Stamp.of(path) == known.stamp
+        except OSError:
+            return False
+        with self._lock:
+            self._table().pop(known.stamp.name(path), None)
+        return False
 
     def _table(self) -> Table:
         if self._known is None:
@@ -189,9 +225,10 @@ class Digests:
             for line in log:
                 lines += 1
                 # A line cut short by a crash holds nothing: the file is simply read again.
-                with contextlib.suppress(ValueError, TypeError):
+                with contextlib.suppress(ValueError, TypeError, RecursionError):
                     inode, size, mtime, ctime, sha256, *path = json.loads(line)
-                    table[path[0] if path else inode] = (Stamp(inode, size, mtime, ctime), sha256)
+                    if isinstance(sha256, str):
+                        table[path[0] if path else inode] = (Stamp(inode, size, mtime, ctime), sha256)
         if lines > 1000 and lines > 2 * len(table):
             with contextlib.suppress(OSError):  # as in `_append`
                 self._compact(table)
@@ -199,16 +236,13 @@ class Digests:
 
     def _compact(self, table: Table) -> None:
         fresh = self._log.with_name(self._log.name + ".new")
-        fresh.write_text("".join(_line(name, stamp, sha) for name, (stamp, sha) in table.items()))
+        fresh.write_text("".join(_named_line(name, *known) for name, known in table.items()))
         fresh.replace(self._log)
 
 
-def _line(name: int | str, stamp: Stamp, sha256: str) -> str:
+def _line(path: str, known: Pending) -> str:
+    return _named_line(known.stamp.name(path), known.stamp, known.sha256)
+
+
+def _named_line(name: int | str, stamp: Stamp, sha256: str) -> str:
     return json.dumps([*stamp, sha256, *([name] if isinstance(name, str) else [])]) + "\n"
-
-
-def _still(path: str, stamp: Stamp) -> bool:
-    try:
-        return Stamp.of(path) == stamp
-    except OSError:
-        return False

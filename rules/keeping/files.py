@@ -4,10 +4,22 @@ import contextlib
 import os
 import secrets
 from collections.abc import Iterator
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
 TEMPORARY_PREFIX = ".tmp-"
+NAME_LIMIT = 200  # bytes, so that a name with a model's id before it is still a file name
+
+
+def is_plain(name: str) -> bool:
+    """Whether the name stays in the folder it is put into, on every system."""
+    return (
+        name == PurePosixPath(name).name
+        and name not in ("", ".", "..")
+        and "\\" not in name
+        and name.isprintable()
+        and len(name.encode()) <= NAME_LIMIT
+    )
 
 
 def temporary_beside(final: Path) -> Path:
@@ -28,6 +40,12 @@ def put_in_place(temporary: Path, final: Path) -> None:
     """Rename a finished temporary file to its final name, durably."""
     temporary.replace(final)
     sync_directory(final.parent)
+
+
+def protect(path: Path) -> None:
+    """Let nobody write into a finished file by mistake. A file system without modes cannot help that."""
+    with contextlib.suppress(OSError):
+        path.chmod(0o444)
 
 
 @contextlib.contextmanager

@@ -110,7 +110,7 @@ def _result(path: Path) -> Result:
         raw = json.loads(path.read_bytes())
         blobs = frozenset(str(output["sha256"]) for output in raw["outputs"])
         return Result(path.stem, path, str(raw.get("step", "")), used, blobs)
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return Result(path.stem, path, "", 0.0, frozenset())
 
 

@@ -1,15 +1,22 @@
-"""One writer for a workspace: an advisory lock that the operating system drops when its holder dies."""
+"""One writer for a workspace: an advisory lock that the operating system drops when its holder dies.
+
+It is held on the workspace's folder, so that deleting files there gives nobody a second one. It is held on
+the file that tells who holds it, too: a network share may have locks on files alone.
+"""
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TextIO
 
 from rules.errors import WorkspaceError, cause, unwritable
+
+LOCKS = Path("/proc/locks")
+NO_LOCKS = (errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 
 
 class Held(WorkspaceError):
@@ -20,39 +27,81 @@ class Held(WorkspaceError):
 
 @contextlib.contextmanager
 def holding(path: Path, what: str, *, wait: bool = False) -> Iterator[None]:
-    """Hold the workspace while the block runs; `what` tells others what runs.
+    """Hold a workspace while the block runs; `what` tells others what runs, in the file `path` of its store.
 
-    Raises Held, naming the holder, when it is taken and `wait` is false; WorkspaceError where nothing can be
-    written.
+    Raises Held, naming the holder, when it is taken and `wait` is false, and WorkspaceError where nothing can
+    be written, or the file system has no locks.
     """
-    with _opened(path) as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if not wait:
-                raise Held(
-                    f"{path.parent.parent}: {_holder(path)}", fix="wait for it, or add --wait"
-                ) from None
-            print(f"waiting: {_holder(path)}", flush=True)
-            fcntl.flock(file, fcntl.LOCK_EX)
-        file.truncate(0)
-        file.write(json.dumps({"pid": os.getpid(), "what": what, "since": int(time.time())}))
-        file.flush()
+    folder = path.parent.parent
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    except OSError as error:
+        raise unwritable(folder, cause(error)) from None
+    with _locked(folder, os.O_RDONLY, path, wait) as one, _locked(path, os.O_RDWR, path, wait) as other:
+        if one is None and other is None:
+            raise WorkspaceError(
+                f"{folder}: its file system has no locks, so another run could go on there at the same time",
+                fix="build on another disk: --workspace FOLDER",
+            )
+        note = {"pid": os.getpid(), "what": what, "since": int(time.time())}
+        path.write_text(json.dumps(note))
         yield
 
 
-def _opened(path: Path) -> TextIO:
+@contextlib.contextmanager
+def _locked(place: Path, access: int, path: Path, wait: bool) -> Iterator[int | None]:
+    """A descriptor of the locked file or folder, or None where the file system has no such locks."""
+    with contextlib.ExitStack() as stack:
+        while True:
+            descriptor = os.open(place, access | (os.O_CREAT if access == os.O_RDWR else 0), 0o666)
+            stack.callback(os.close, descriptor)
+            try:
+                _lock(descriptor, path, wait)
+            except OSError as error:
+                if error.errno not in NO_LOCKS:
+                    raise
+                yield None
+                return
+            if _is(place, descriptor):
+                yield descriptor
+                return
+
+
+def _lock(descriptor: int, path: Path, wait: bool) -> None:
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        return path.open("a+")
-    except OSError as error:
-        raise unwritable(path.parent.parent, cause(error)) from None
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        folder = path.parent.parent
+        if not wait:
+            raise Held(f"{folder}: {_holder(path, folder)}", fix="wait for it, or add --wait") from None
+        print(f"waiting: {_holder(path, folder)}", flush=True)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
 
 
-def _holder(path: Path) -> str:
+def _is(place: Path, descriptor: int) -> bool:
+    """Whether what was locked still bears its name: that is where the next run looks."""
+    try:
+        return os.path.samestat(place.stat(), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
+
+
+def _holder(path: Path, folder: Path) -> str:
     try:
         held = json.loads(path.read_text())
         since = time.strftime("%H:%M:%S", time.localtime(held["since"]))
         return f"process {held['pid']} holds this workspace since {since} ({held['what']})"
-    except (OSError, ValueError, KeyError, TypeError):
-        return "another process holds this workspace"
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
+        return f"{_locker(folder)} holds this workspace"
+
+
+def _locker(folder: Path) -> str:
+    """Whom Linux lists as the holder of a folder's lock (proc_locks(5)), when the note of it is gone."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        found = folder.stat()
+        device = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"
+        for line in LOCKS.read_text().splitlines():
+            if (fields := line.split())[1] == "FLOCK" and fields[5] == device:
+                return f"process {int(fields[4])}"
+    return "another process"

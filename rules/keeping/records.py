@@ -13,10 +13,12 @@ from typing import Any
 from rules.errors import WorkspaceError
 from rules.keeping.digests import Digests
 from rules.keeping.files import write_bytes
+from rules.keys import key_of
 
 FORMAT = 1
 SHA256 = re.compile(r"[0-9a-f]{64}")
-VALIDATION = "validation"
+KINDS = ("source", "artifact", "validation")  # whose facts are read again
+LARGEST = 1 << 63
 SCHEMA = Path(__file__).resolve().parents[2] / "schemas" / "record.schema.json"
 
 
@@ -71,21 +73,32 @@ class Records:
         path = self.path_of(name)
         try:
             self._digests.look(path)
-            raw = json.loads(path.read_bytes())
-            if raw.pop("format") != FORMAT:
+            return _record(_parsed(path))
+        except UNREADABLE:
+            return None
+
+    def flaw(self, name: str, record: Record) -> str:
+        """What schemas/record.schema.json has against a record of this name; nothing when it is well."""
+        try:
+            return _flaw(_kind(name), json.loads(_text({"format": FORMAT, **asdict(record)})))
+        except (ValueError, RecursionError) as error:
+            return f"expected what JSON can hold, got something else ({type(error).__name__})"
+
+    def read_failure(self, name: str) -> dict[str, Any] | None:
+        """What went wrong with a model, or None when nothing did, or it cannot be understood."""
+        try:
+            raw = _parsed(self.path_of(name))
+            told = {one: raw[one] for one in ("step", "cause", "log", "next")}
+            if not all(isinstance(one, str) and one.encode() for one in told.values()):
                 return None
-            outputs = tuple(_output(output) for output in raw.pop("outputs"))
-            record = Record(outputs=outputs, **raw)
-            if not (isinstance(record.content, dict) and isinstance(record.facts, dict)):
-                return None
-            return record
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            raw["log_tail"] = [str(line) for line in raw["log_tail"]]
+            return raw
+        except UNREADABLE:
             return None
 
     def write(self, name: str, record: Record) -> None:
         """Keep the record, atomically; raises WorkspaceError unless schemas/record.schema.json allows it."""
-        kind = VALIDATION if name.endswith(f"_{VALIDATION}") else "record"
-        self._write(name, kind, {"format": FORMAT, **asdict(record)})
+        self._write(name, _kind(name), {"format": FORMAT, **asdict(record)})
 
     def remove(self, name: str) -> None:
         """Forget a record; the step is stale from then on."""
@@ -98,14 +111,24 @@ class Records:
     def _write(self, name: str, kind: str, value: dict[str, Any]) -> None:
         text = _text(value)
         # Checked as the file will hold it: a tuple is an array there.
-        error = next(_validator(kind).iter_errors(json.loads(text)), None)
-        if error is not None:
+        if flaw := _flaw(kind, json.loads(text)):
             raise WorkspaceError(
-                f"{self.path_of(name).name}: {error.json_path}: expected a {kind} by {SCHEMA.name}, got"
-                f" {error.message[:200]}",
+                f"{self.path_of(name).name}: {flaw}",
                 fix="this is a fault of modelyard's: report it with the log",
             )
         write_bytes(self.path_of(name), text)
+
+
+def _kind(name: str) -> str:
+    kind = name.rpartition("_")[2]
+    return kind if kind in KINDS else "record"
+
+
+def _flaw(kind: str, value: Any) -> str:
+    error = next(_validator(kind).iter_errors(value), None)
+    if error is None:
+        return ""
+    return f"{error.json_path}: expected a {kind} by {SCHEMA.name}, got {error.message[:200]}"
 
 
 @cache
@@ -117,17 +140,57 @@ def _validator(kind: str) -> Any:
     return Draft202012Validator({"$ref": f"#/$defs/{kind}", "$defs": definitions})
 
 
+# ---- what anybody may have written: names are followed, so they are checked first
+
+UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError)
+
+
+def _parsed(path: Path) -> dict[str, Any]:
+    """The JSON object in a file of ours; raises one of UNREADABLE for anything else."""
+    raw: dict[str, Any] = json.loads(path.read_bytes(), parse_constant=_refuse)
+    if raw.pop("format") != FORMAT:
+        raise ValueError("another format")
+    return raw
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"not JSON: {constant}")
+
+
+def _record(raw: dict[str, Any]) -> Record:
+    """A record as a file holds it; raises one of UNREADABLE for what we would not have written.
+
+    Its key is the key of its content, or it is another content's record.
+    """
+    outputs = tuple(_output(output) for output in raw.pop("outputs"))
+    record = Record(outputs=outputs, **raw)
+    if not (isinstance(record.content, dict) and record.key == key_of(record.content)):
+        raise ValueError("its key is not that of its content")
+    if len({output.path for output in outputs}) + len({output.name for output in outputs}) < 2 * len(outputs):
+        raise ValueError("an output is there twice")
+    sound = (
+        isinstance(record.step, str),
+        record.made in ("built", "restored"),
+        isinstance(record.built_at, str) and record.built_at.isascii(),
+        isinstance(record.seconds, int | float) and 0 <= record.seconds < LARGEST,
+        isinstance(record.facts, dict) and type(record.facts.get("peak_bytes", 0)) is int,
+        all(isinstance(one, dict) for one in record.facts.get("captures", {}).values()),
+        all(isinstance(one, str) for one in record.facts.get("verified_on", {}).values()),
+    )
+    if not all(sound):
+        raise ValueError("not a record")
+    return record
+
+
 def _output(raw: dict[str, Any]) -> Output:
     """An output as a record holds it; raises ValueError for what could lead out of the workspace."""
     output = Output(**raw)
     parts = PurePosixPath(output.path)
-    if (
-        not SHA256.fullmatch(output.sha256)
-        or type(output.size) is not int
-        or not isinstance(output.name, str)
-    ):
+    if not (SHA256.fullmatch(output.sha256) and type(output.size) is int and 0 <= output.size < LARGEST):
         raise ValueError(f"not an output: {raw}")
-    if parts.is_absolute() or ".." in parts.parts:
+    if not output.name.isprintable():
+        raise ValueError(f"not a name: {raw}")
+    if parts.is_absolute() or ".." in parts.parts or not output.path.isprintable():
         raise ValueError(f"outside of the workspace: {output.path}")
     return output
 

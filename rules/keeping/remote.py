@@ -199,6 +199,10 @@ class Remote:
             self._tell(f"refused {error}")
             return None
 
+    def refuse(self, key: str, flaw: str) -> None:
+        """Tell the user that what `result` gave cannot be a result of this key."""
+        self._tell(f"refused {f'ac/{key}':.15}…: {flaw}")
+
     def offer(self, key: str, result: Mapping[str, Any]) -> None:
         """Let others have a result, in the background; its form is that of `Store.note_result`."""
         if self.settings.write:

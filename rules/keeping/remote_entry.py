@@ -9,11 +9,11 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import PurePosixPath
-from typing import Any
+from typing import Any, NoReturn
+
+from rules.keeping.files import is_plain
 
 SHA256 = re.compile("[0-9a-f]{64}")
-NAME_LIMIT = 200  # bytes, so that a name with a model's id before it is still a file name
 
 
 class Poisoned(Exception):
@@ -62,11 +62,11 @@ def decoded(content: bytes) -> Entry:
     is not a plain file name, or names one twice.
     """
     try:
-        raw = json.loads(content)
-        told = json.loads(base64.b64decode(raw["stdoutRaw"], validate=True))
+        raw = json.loads(content, parse_constant=_refuse)
+        told = json.loads(base64.b64decode(raw["stdoutRaw"], validate=True), parse_constant=_refuse)
         outputs = tuple(_blob(one) for one in raw.get("outputFiles", []))
         facts, step = told["facts"], told["step"]
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, ArithmeticError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise Poisoned(f"expected a result as JSON, got something else ({type(error).__name__})") from None
     if not isinstance(facts, dict) or not isinstance(step, str):
         raise Poisoned("expected facts as a table and a step's name, got something else")
@@ -76,23 +76,16 @@ def decoded(content: bytes) -> Entry:
     return Entry(outputs, facts, step)
 
 
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"not JSON: {constant}")
+
+
 def _blob(raw: Mapping[str, Any]) -> Blob:
     name, sha256 = raw["path"], raw["digest"]["hash"]
     # JSON of protobuf leaves a zero out, and writes 64-bit numbers as text.
     size = int(raw["digest"].get("sizeBytes", 0))
-    if not _plain(name):
+    if not is_plain(name):
         raise Poisoned(f"expected a plain file name, got {name!r:.80}")
     if not SHA256.fullmatch(sha256) or size < 0:
         raise Poisoned(f"{name}: expected a sha256 and a size, got {sha256!r:.80} and {size}")
     return Blob(name, sha256, size)
-
-
-def _plain(name: str) -> bool:
-    """Whether the name stays in the folder it is put into, on every system."""
-    return (
-        name == PurePosixPath(name).name
-        and name not in ("", ".", "..")
-        and "\\" not in name
-        and name.isprintable()
-        and len(name.encode()) <= NAME_LIMIT
-    )

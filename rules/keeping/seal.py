@@ -27,7 +27,7 @@ class Seal:
             stamps = zip(*[iter(kept["stamps"])] * len(Stamp._fields), strict=True)
             intact = all(Stamp.of(path) == stamp for path, stamp in zip(kept["paths"], stamps, strict=True))
             return int(kept["steps"]) if intact and kept["paths"] else None
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
             return None
 
     def write(self, identity: str, steps: int, looked_at: Mapping[str, Stamp]) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 from rules.errors import WorkspaceError
 from rules.keeping import blocks
 from rules.keeping.digests import CHUNK, Digests, sha256_of
-from rules.keeping.files import put_in_place, temporary_beside, write_bytes
+from rules.keeping.files import is_plain, protect, put_in_place, temporary_beside, write_bytes
 
 SHA256 = re.compile(r"[0-9a-f]{64}")
 FICLONE = 0x40049409  # linux/fs.h: share the extents of another file
@@ -60,7 +60,7 @@ class Store:
             with made.open("rb+") as file:
                 os.fsync(file.fileno())
             final.parent.mkdir(parents=True, exist_ok=True)
-            made.chmod(0o444)
+            protect(made)
             put_in_place(made, final)
             self.digests.remember(final, sha256)
             blocks.note(final, self.blocks_of(sha256))
@@ -81,9 +81,11 @@ class Store:
         return False
 
     def place(self, sha256: str, final: Path) -> None:
-        """Make the bytes appear under `final`, atomically: by reflink, else hard link, else copy.
+        """Make the bytes appear under `final`, atomically: by reflink, else hard link, else copy; read-only.
 
-        Raises WorkspaceError when the store does not hold them intact.
+        Whoever writes into a hard link all the same (root, or after a chmod) damages the blob too: that is
+        found, and the bytes are made anew. Only a reflink or a copy leaves a blob to restore from, and copies
+        would fill the disk twice. Raises WorkspaceError when the store does not hold them intact.
         """
         if not self.holds(sha256):
             raise WorkspaceError(
@@ -95,6 +97,7 @@ class Store:
         try:
             with self.digests.same_bytes(blob):
                 _appear(blob, temporary)
+                protect(temporary)
                 put_in_place(temporary, final)
         finally:
             temporary.unlink(missing_ok=True)
@@ -106,13 +109,18 @@ class Store:
         write_bytes(self._result_path(key), json.dumps(kept, sort_keys=True, indent=1).encode())
 
     def result(self, key: str) -> dict[str, Any] | None:
-        """What a build key once gave, if every byte of it is still here."""
+        """What a build key once gave, if every byte of it is still here.
+
+        One that was copied from another key or edited proves nothing: it is None, like one that is damaged.
+        """
         try:
             result: dict[str, Any] = json.loads(self._result_path(key).read_bytes())
-            if result["key"] != key or not isinstance(result["facts"], dict):
-                return None  # copied from another key, or edited: it proves nothing
+            names = [output["name"] for output in result["outputs"]]
+            sound = result["key"] == key and isinstance(result["facts"], dict) and all(map(is_plain, names))
+            if not sound or len({*names}) < len(names) or not isinstance(result.get("step", ""), str):
+                return None
             complete = all(self.holds(output["sha256"]) for output in result["outputs"])
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return None
         return result if complete else None
 

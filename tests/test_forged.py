@@ -1,0 +1,337 @@
+"""Our own files as anybody may have written them: refused or made anew by the real doit, never followed."""
+
+import base64
+import contextlib
+import copy
+import json
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from contract import Project, generated, model
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from rules.keys import key_of
+
+CATALOG = (
+    model("mlp", generated("generic-mlp"), 'type = "generic"')
+    + model("pop", generated("vision-conv+attention"), 'since = "v22"')
+    + '[release.v22]\ncontract = "warp"\n'
+)
+DELIVERED = ("onnx/", "compiled/", "manifests/", "ready-for-resources/")
+FEW = settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True)
+
+Json = Any
+DEEP: Json = 1
+for _ in range(600):
+    DEEP = {"a": DEEP}
+SPECIAL = [
+    *(None, True, False, -1, 0, 1, 1.5, 10**30, -(10**30), 1e308, float("nan"), float("inf"), "", "x"),
+    *(
+        "../../../victim",
+        "../victim",
+        "/nonexistent/victim",
+        "victim\0",
+        "a\nb",
+        "a/b",
+        ".",
+        "..",
+        "\\",
+        "\ud800",
+    ),
+    *("release:v22", "pkl:mlp", "no:such", "compiled/pop_driving_tinygrad.pkl", "0" * 64, "F" * 64, "💣"),
+    *([], {}, ["x"], [[]], {"a": 1}, {"device": 1}, DEEP, "a" * 300, "9" * 5000, list(range(50))),
+]
+JUNK = st.sampled_from(SPECIAL) | st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+def places(document: Json, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The way to every value within a document."""
+    items = document.items() if isinstance(document, dict) else enumerate(document)
+    for name, value in items:
+        yield (*at, name)
+        if isinstance(value, dict | list):
+            yield from places(value, (*at, name))
+
+
+def inner(document: Json, way: tuple[Any, ...]) -> Json:
+    for name in way:
+        document = document[name]
+    return document
+
+
+@st.composite
+def mutated(draw: Callable[[Any], Any], document: Json) -> Json:
+    """The document with up to three of its values replaced, taken out, doubled or renamed."""
+    document = copy.deepcopy(document)
+    for _ in range(draw(st.integers(1, 3))):
+        every = [way for way in places(document) if way]
+        shallow = [way for way in every if len(way) <= 3]  # most values lie deep in facts
+        way = draw(st.sampled_from(draw(st.sampled_from([every, shallow])) or [()]))
+        if not way:
+            break
+        holder, last = inner(document, way[:-1]), way[-1]
+        change = draw(st.sampled_from(["replace", "replace", "take out", "double", "rename"]))
+        if change == "replace":
+            holder[last] = draw(JUNK)
+        elif change == "take out":
+            holder.pop(last)
+        elif change == "double" and isinstance(holder, list):
+            holder.append(holder[last])
+        elif change == "rename" and isinstance(holder, dict):
+            holder[draw(st.text(max_size=5) | st.sampled_from(["key", "extra", "../victim"]))] = holder.pop(
+                last
+            )
+    return document
+
+
+def text_of(document: Json) -> str:
+    return json.dumps(document)
+
+
+class Forge:
+    """A built project whose records and results can be put back as they were."""
+
+    def __init__(self, folder: Path) -> None:
+        (folder / "victim").write_text("untouched")
+        self.project = Project(folder / "project", CATALOG)
+        (self.project.folder / "victim").write_text("untouched")
+        self.project.doit()
+        self.surroundings_folder = folder
+        self.kept = folder / "kept"
+        for name in ("results", ".store/ac"):
+            shutil.copytree(self.project.path(name), self.kept / name)
+        self.records = {path.stem: json.loads(path.read_text()) for path in self._all("results")}
+        self.results = {path.stem: json.loads(path.read_text()) for path in self._all(".store/ac")}
+        self.delivered = self.visible()
+        self.surroundings = self.around()
+
+    def _all(self, folder: str) -> list[Path]:
+        return sorted(self.project.path(folder).glob("*.json"))
+
+    def visible(self) -> dict[str, bytes]:
+        return {name: one for name, one in self.project.files().items() if name.startswith(DELIVERED)}
+
+    def around(self) -> dict[str, str]:
+        """Everything outside of the workspace and of what was kept of it."""
+        top = self.surroundings_folder
+        paths = [path for path in sorted(top.rglob("*")) if not path.is_relative_to(self.kept)]
+        outside = [path for path in paths if not path.is_relative_to(self.project.workspace)]
+        litter = ("__pycache__", ".pyc", ".ignored.json")
+        named = {str(path): path for path in outside if not str(path).endswith(litter)}
+        return {name: path.read_text() if path.is_file() else "a folder" for name, path in named.items()}
+
+    def restore(self) -> None:
+        for name in ("results", ".store/ac"):
+            shutil.rmtree(self.project.path(name))
+            shutil.copytree(self.kept / name, self.project.path(name))
+        for path in self.delivered:
+            assert self.project.path(path).exists()
+
+    def run(self, *words: str, env: dict[str, str] | None = None) -> "subprocess.CompletedProcess[str]":
+        """doit, which may fail, but only in a sentence."""
+        done = self.project.doit_any(*words, env=env)
+        said = done.stdout + done.stderr
+        assert done.returncode in (0, 1, 2), said
+        assert "Traceback" not in said, said
+        assert "fault of modelyard's" not in said, said
+        assert done.returncode == 0 or "→ " in said, said
+        return done
+
+    def holds(self) -> None:
+        """Every command does its work or says why not, and the end is as if nothing had been forged."""
+        for words in (("outdated",), ("why", "mlp"), ("why", "pop"), ()):
+            done = self.run(*words)
+            now = self.visible()
+            assert now.keys() <= self.delivered.keys()
+            assert all(now[name] == self.delivered[name] for name in now)
+            assert self.around() == self.surroundings
+        if done.returncode:  # what the sentence says to type mends it
+            self.run("forget", "--all")
+            assert self.run().returncode == 0
+        assert self.visible() == self.delivered
+
+
+@pytest.fixture(scope="module")
+def forge(tmp_path_factory: pytest.TempPathFactory) -> Forge:
+    return Forge(tmp_path_factory.mktemp("forge"))
+
+
+@FEW
+@given(st.data())
+def test_a_forged_record(forge: Forge, data: st.DataObject) -> None:
+    forge.restore()
+    name = data.draw(st.sampled_from(sorted(forge.records)))
+    document = data.draw(mutated(forge.records[name]))
+    if data.draw(st.booleans()) and isinstance(document.get("content"), dict):
+        with contextlib.suppress(ValueError):
+            document["key"] = key_of(document["content"])
+    forge.project.path(f"results/{name}.json").write_text(text_of(document))
+    if name.startswith("mlp") and data.draw(st.booleans()):  # let a later step be made from what it tells
+        forge.project.path("results/mlp_validation.json").unlink(missing_ok=name == "mlp_validation")
+        forge.project.path(f".store/ac/{forge.records['mlp_validation']['key']}.json").unlink()
+    forge.holds()
+
+
+@FEW
+@given(st.data())
+def test_a_forged_result(forge: Forge, data: st.DataObject) -> None:
+    forge.restore()
+    name = data.draw(st.sampled_from([one for one in sorted(forge.records) if not one.startswith("pop_a")]))
+    key = forge.records[name]["key"]
+    document = data.draw(mutated(forge.results[key]))
+    forge.project.path(f"results/{name}.json").unlink()
+    forge.project.path(f".store/ac/{key}.json").write_text(text_of(document))
+    forge.holds()
+
+
+# ---- what a remote store says
+
+
+@pytest.fixture(scope="module")
+def shared(forge: Forge, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A remote store that holds the results of one model."""
+    folder = tmp_path_factory.mktemp("shared")
+    other = Project(folder / "other", CATALOG)
+    other.doit("pkl:mlp", env={"MODELS_REMOTE": f"file://{folder}/store"})
+    shutil.copytree(folder / "store/ac", folder / "kept")
+    return folder
+
+
+@FEW
+@given(st.data())
+def test_a_forged_remote_result(forge: Forge, shared: Path, data: st.DataObject) -> None:
+    forge.restore()
+    shutil.rmtree(shared / "store/ac")
+    shutil.copytree(shared / "kept", shared / "store/ac")
+    step = data.draw(st.sampled_from(["mlp_source", "mlp_artifact", "mlp_validation"]))
+    entry = shared / "store/ac" / forge.records[step]["key"]
+    whole = json.loads(entry.read_text())
+    whole["told"] = json.loads(base64.b64decode(whole.pop("stdoutRaw")))
+    forged = data.draw(mutated(whole))
+    if "told" in forged:
+        forged["stdoutRaw"] = base64.b64encode(json.dumps(forged.pop("told")).encode()).decode()
+    entry.write_text(json.dumps(forged))
+    for path in (*forge.project.path("results").glob("mlp_*"), *forge.project.path(".store/ac").iterdir()):
+        path.unlink()
+    remote = {"MODELS_REMOTE": f"file://{shared}/store"}
+    done = forge.run("pkl:mlp", env=remote)
+    now = forge.visible()
+    assert all(now[name] == forge.delivered[name] for name in now)
+    assert forge.around() == forge.surroundings
+    if done.returncode:  # what it was told of the compile can be plausible, and contradict the artifact
+        forge.run("forget", "--all")
+    assert forge.run("pkl:mlp").returncode == 0
+    forge.restore()
+
+
+# ---- single attacks
+
+
+def record_with(forge: Forge, name: str, **changes: Json) -> Json:
+    """A record of another content whose key is right."""
+    document = copy.deepcopy(forge.records[name]) | changes
+    return document | {"key": changes.get("key", key_of(document["content"]))}
+
+
+def test_a_record_cannot_have_strangers_files_removed(forge: Forge) -> None:
+    victim = forge.project.folder / "victim"
+    for path in ("../victim", "results/pop_parts.json", str(victim), "onnx/pop/pop_driving_policy.onnx"):
+        forge.restore()
+        output = {**forge.records["mlp_source"]["outputs"][0], "path": path}
+        for name in (output["name"], path, f"/../../../{path}"):
+            forged = record_with(forge, "mlp_source", outputs=[{**output, "name": name}])
+            forge.project.path("results/mlp_source.json").write_text(text_of(forged))
+            forge.run("clean", "onnx:mlp")
+            forge.run("forget", "onnx:mlp")
+            assert victim.exists()
+            assert forge.visible() == forge.delivered
+            forge.project.path("results/mlp_source.json").write_text(text_of(forged))
+            forge.holds()
+
+
+def test_a_key_names_no_file(forge: Forge) -> None:
+    """Forgetting a result removes the file that its key names."""
+    forge.restore()
+    forged = record_with(forge, "mlp_source", key="../../../../victim")
+    (forge.project.folder / "victim.json").write_text("untouched")
+    forge.project.path("results/mlp_source.json").write_text(text_of(forged))
+    forge.run("forget", "onnx:mlp")
+    assert (forge.project.folder / "victim.json").read_text() == "untouched"
+    (forge.project.folder / "victim.json").unlink()
+    forge.holds()
+
+
+def test_a_result_is_not_put_where_its_name_says(forge: Forge) -> None:
+    names = ("/../../../../evil", "../evil", "a/../../evil", "evil\0", "x" * 300, "..", "sub/evil")
+    for name in names:
+        forge.restore()
+        key = forge.records["mlp_source"]["key"]
+        forged = copy.deepcopy(forge.results[key])
+        forged["outputs"][0]["name"] = name
+        forge.project.path("results/mlp_source.json").unlink()
+        forge.project.path(f".store/ac/{key}.json").write_text(text_of(forged))
+        forge.holds()
+        assert not list(forge.surroundings_folder.rglob("*evil*"))
+
+
+def test_a_result_of_another_kind_is_not_taken(forge: Forge) -> None:
+    """Its bytes are in the store, so only what it says of itself tells."""
+    forge.restore()
+    key = forge.records["mlp_validation"]["key"]
+    other = forge.results[forge.records["mlp_source"]["key"]]
+    forge.project.path("results/mlp_validation.json").unlink()
+    forge.project.path(f".store/ac/{key}.json").write_text(text_of({**other, "key": key}))
+    forge.holds()
+    assert forge.project.record("mlp_validation")["made"] == "built"
+
+
+def test_forged_facts_of_a_compile_are_refused_with_the_record_named(forge: Forge) -> None:
+    forge.restore()
+    forged = copy.deepcopy(forge.records["mlp_artifact"])
+    forged["facts"]["replay"] = [{"label": 3}]
+    forge.project.path("results/mlp_artifact.json").write_text(text_of(forged))
+    forge.project.path("results/mlp_validation.json").unlink()
+    forge.project.path(f".store/ac/{forge.records['mlp_validation']['key']}.json").unlink()
+    done = forge.project.doit("pkl:mlp", fails=True)
+    assert f"{forge.project.path('results/mlp_artifact.json')}: $.facts.replay[0]" in done.stdout
+    assert "→ doit forget candidate:mlp, then doit pkl:mlp" in done.stdout
+    forge.run("forget", "candidate:mlp")
+    assert forge.run().returncode == 0
+    assert forge.visible() == forge.delivered
+
+
+OWN = (
+    *("results/mlp_failure.json", "results/mlp_source.json", "results/mlp_artifact.json"),
+    *(".store/seal.json", ".store/digests.log", ".store/catalog.json", ".store/lock"),
+)
+
+
+@pytest.mark.parametrize("name", [*OWN, "../.doit.db.ignored.json"])
+@pytest.mark.parametrize(
+    "content",
+    [
+        *("[" * 100_000, '[1, 2, 3, 4, "0000", {}]'),
+        '{"format": 1, "step": "pkl:mlp", "cause": "\\ud800", "log": "/x", "next": "", "log_tail": 1}',
+    ],
+    ids=["deep", "list", "failure"],
+)
+def test_no_file_of_ours_is_believed_for_its_name(forge: Forge, name: str, content: str) -> None:
+    forge.restore()
+    path = forge.project.path(name)
+    before = path.read_bytes() if path.exists() else None
+    path.write_text(content, errors="surrogatepass")
+    try:
+        forge.holds()
+    finally:
+        path.unlink(missing_ok=True)
+        if before is not None:
+            path.write_bytes(before)
