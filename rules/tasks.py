@@ -1,5 +1,6 @@
 """The graph as doit sees it: a task for each step, and a database that is only a view of our records."""
 
+import contextlib
 import os
 import sys
 from collections.abc import Iterable, Iterator
