@@ -19,7 +19,7 @@ from rules.keeping.lock import holding
 from rules.keeping.records import Output
 from rules.keys import shown
 from rules.step import Step
-from rules.toolchain import tree_digest
+from rules.toolchain import BYTECODE, bytecode_digest, tree_digest
 from rules.workspace import Workspace
 
 
@@ -116,8 +116,10 @@ class Check:
                 shutil.rmtree(path, ignore_errors=True)
 
     def _right_copy(self, path: Path) -> bool:
+        tree, digests = path / "tinygrad", self.workspace.digests
         try:
-            return tree_digest(path / "tinygrad", self.workspace.digests).startswith(path.name)
+            bytecode = bytecode_digest(tree, digests) == (path / BYTECODE).read_text()
+            return bytecode and tree_digest(tree, digests).startswith(path.name)
         except OSError:
             return False
 
