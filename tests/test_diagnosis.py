@@ -20,6 +20,7 @@ from rules.diagnosing.symptoms import SYMPTOMS
 from rules.errors import ArtifactError, WorkspaceError
 from rules.graph import Graph
 from rules.keeping.records import Output, Record
+from rules.keys import key_of
 from rules.workspace import Workspace
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -378,12 +379,12 @@ FAILURE = {
 
 def keep(graph, model, **values):
     path = f"compiled/{model}_driving_tinygrad.pkl"
+    toolchain = {"tinygrad": "9e620c4476242fee", "python": "3.11.7"}
+    content = {"settings": {"flags": values, "toolchain": toolchain}}
     record = Record(
         step=f"pkl:{model}",
-        key="0" * 64,
-        content={
-            "settings": {"flags": values, "toolchain": {"tinygrad": "9e620c4476242fee", "python": "3.11.7"}}
-        },
+        key=key_of(content),
+        content=content,
         outputs=(Output("artifact", path, 3, "ab" * 32),),
         made="built",
         built_at="2026-05-01T10:00:00+00:00",
