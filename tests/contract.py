@@ -78,10 +78,11 @@ def model(model_id: str, source: str, *extra: str, name: str | None = None) -> s
 
 
 class Project:
-    """A folder with models.toml and dodo.py, and its workspace in `artifacts/`."""
+    """A folder with models.toml and dodo.py, and its workspace, in `artifacts/` unless told otherwise."""
 
-    def __init__(self, folder: Path, catalog: str = "") -> None:
+    def __init__(self, folder: Path, catalog: str = "", workspace: Path | None = None) -> None:
         self.folder = folder
+        self.workspace = workspace or folder / "artifacts"
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "dodo.py").write_text(DODO)
         if catalog:
@@ -104,9 +105,11 @@ class Project:
         path.write_text(text.replace(old, new))
 
     @property
-    def workspace(self) -> Path:
-        """Where everything is built."""
-        return self.folder / "artifacts"
+    def environment(self) -> dict[str, str]:
+        """What doit runs in."""
+        elsewhere = self.workspace != self.folder / "artifacts"
+        chosen = {"MODELS_WORKSPACE": str(self.workspace)} if elsewhere else {}
+        return {"PATH": PATH, "HOME": str(self.folder), "PYTHONPATH": str(ROOT), **chosen}
 
     def path(self, relative: str) -> Path:
         """A workspace path."""
@@ -128,7 +131,7 @@ class Project:
         return subprocess.run(
             [sys.executable, "-m", "doit", *arguments],
             cwd=self.folder,
-            env={"PATH": PATH, "HOME": str(self.folder), "PYTHONPATH": str(ROOT), **(env or {})},
+            env={**self.environment, **(env or {})},
             capture_output=True,
             text=True,
             check=False,

@@ -256,7 +256,10 @@ def test_retry_after_may_be_a_date(bring, server):
     assert bring(server.url, patience=Patience(attempts=2, first_s=3600, longest_s=1)) == CONTENT
 
 
-@pytest.mark.parametrize("text", ["3600", email.utils.formatdate(time.time() + 7200, usegmt=True)])
+# Named, since pytest's workers must agree on names, and the date is of the moment.
+@pytest.mark.parametrize(
+    "text", ["3600", email.utils.formatdate(time.time() + 7200, usegmt=True)], ids=["seconds", "date"]
+)
 def test_a_server_that_wants_too_long_a_wait_is_left_for_the_next(bring, server, other, text):
     server.batch = [Fault(429, {"Retry-After": text}, b""), Fault(429, {"Retry-After": text}, b"")]
     assert "429, Too Many Requests, and wants" in refusal(bring, server.url)

@@ -21,7 +21,7 @@ from rules.errors import SourceError
 from rules.keeping.digests import CHUNK
 from rules.keeping.files import replacing
 from rules.keys import Content
-from rules.sources import lfs
+from rules.sources import lfs, ssh
 from rules.steps.preflight import MONITORING, OFF_POLICY, ON_POLICY, POLICY, SUPERCOMBO, VISION
 
 PREFIXES = (
@@ -38,7 +38,6 @@ GROUPS: Mapping[object, Sequence[Sequence[str]]] = {
 OPTIONAL: Mapping[object, Sequence[str]] = {"split": (OFF_POLICY,)}
 # What git says of a server that gives no commit by its name: all others would only repeat that they lack it.
 BY_BRANCH_ONLY = ("unadvertised object", "dumb http transport")
-LOGIN_IN_URL = re.compile(r"(?<=://)[^/\s'\"]*@|[^/\s'\"]+:[^/\s'\"]*@")
 LFS_CONFIG = ".lfsconfig"
 FILE, LINK = ("100644", "100755"), "120000"
 # `git rev-parse --local-env-vars`: what a hook that runs us would say about its own repository.
@@ -244,11 +243,7 @@ def _lines(arguments: Sequence[str], env: Mapping[str, str] | None = None) -> li
 
 
 def _cause(stderr: bytes) -> str:
-    """Git's reason for a failure, without what may be secret in a URL."""
-    lines = [line.strip() for line in stderr.decode("utf-8", "replace").splitlines()]
-    # The first is the cause (ssh's own words, say); "Could not read from remote repository" comes after it.
-    telling = [line for line in lines if line and not line.lower().startswith(("warning", "hint"))]
-    return LOGIN_IN_URL.sub("", telling[0] if telling else "git failed without a word")
+    return ssh.cause(stderr, "git failed without a word")
 
 
 # ---- repositories
@@ -491,11 +486,13 @@ class Repository:
             "gc.auto": "0",
             "maintenance.auto": "false",
         }
+        if command := self._ssh_command():  # the user's clone may have one of its own
+            config["core.sshCommand"] = command
         quiet = ["--quiet", "--no-tags", "--no-write-fetch-head"]
         with self._held():
             self._clear()
-            command = ["--git-dir", str(self.cache), "fetch", *quiet, *options, "source", *wanted]
-            return _run(command, _environment(config))
+            words = ["--git-dir", str(self.cache), "fetch", *quiet, *options, "source", *wanted]
+            return _run(words, _environment(config))
 
     def _clear(self) -> None:
         """Remove the locks of a git that was killed: ours is held, so none is in use."""
@@ -511,14 +508,15 @@ class Repository:
     def places(self, commit: str, mirrors: Sequence[str]) -> lfs.Places:
         """Every place that may hold the commit's LFS objects: folders, then servers, mirrors first."""
         folders, urls = self.lfs_folders(), []
-        for url in dict.fromkeys([*mirrors, *self._configured(commit), *map(_endpoint, self.remotes)]):
+        usual = [one for remote in self.remotes for one in _endpoints(remote)]
+        for url in dict.fromkeys([*mirrors, *self._configured(commit), *usual]):
             folder = _folder(url)
             if folder is None:
                 urls.append(url)
             elif folder.is_dir():
                 folders += _lfs_folders(folder)
         incoming = self.cache.parent / "incoming"
-        return lfs.Places(list(dict.fromkeys(folders)), urls, incoming, self._login)
+        return lfs.Places(list(dict.fromkeys(folders)), urls, incoming, self._login, self._ssh_command)
 
     def _configured(self, commit: str) -> list[str]:
         """LFS URLs of .lfsconfig at the commit, then of the user's git config (git-lfs-config(5))."""
@@ -537,6 +535,10 @@ class Repository:
         pairs = sorted((key != "lfs.url", key, url) for key, _, url in (row.partition(" ") for row in rows))
         return [url for _, _, url in pairs]
 
+    def _ssh_command(self) -> str:
+        git = self.local or self.cache
+        return "".join(_lines(["--git-dir", str(git), "config", "--get", "core.sshCommand"])[:1])
+
     def _login(self, url: str) -> lfs.Login | None:
         """What git's credential helpers know about a URL (git-credential(1))."""
         git = self.local or self.cache
@@ -551,17 +553,13 @@ def _ours(folder: Path, name: str) -> Path:
     return folder / f"{hashlib.sha256(os.fsencode(name)).hexdigest()[:16]}.git"
 
 
-def _endpoint(remote: str) -> str:
-    """The LFS URL of a remote that names none (git-lfs docs/api/server-discovery.md)."""
+def _endpoints(remote: str) -> list[str]:
+    """Where to ask for the LFS objects of a remote that names no LFS URL: over ssh, then over https."""
     if _folder(remote) is not None:
-        return remote
-    ssh = re.fullmatch(r"(?:ssh://)?(?:[^@/]*@)?([^/:]+)(?::[0-9]+/|[:/])(.*)", remote)
-    if ssh and not re.match(r"(https?|git)://", remote):
-        remote = f"https://{ssh[1]}/{ssh[2].lstrip('/')}"
-    elif remote.startswith("git://"):
-        remote = f"https{remote.removeprefix('git')}"
-    bare = remote.rstrip("/")
-    return f"{bare}/info/lfs" if bare.endswith(".git") else f"{bare}.git/info/lfs"
+        return [remote]
+    if place := ssh.address(remote):
+        return [remote, ssh.endpoint(place)]
+    return [ssh.lfs_url(f"https{remote.removeprefix('git')}" if remote.startswith("git://") else remote)]
 
 
 # ---- blobs

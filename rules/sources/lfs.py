@@ -22,6 +22,8 @@ from rules.counting import counted
 from rules.errors import SourceError
 from rules.keeping.digests import CHUNK
 from rules.keeping.files import replacing
+from rules.sources import ssh
+from rules.sources.refusal import Again, Refused
 
 if TYPE_CHECKING:
     import httpx
@@ -70,25 +72,15 @@ class Patience:
 class Places:
     """Where objects may be: folders laid out `aa/bb/<oid>`, then servers, each in order.
 
-    `incoming` keeps what broken downloads left, to be resumed; `login` asks for a URL's login.
+    A server is an LFS URL, or a repository over ssh, which is asked for one. `incoming` keeps what broken
+    downloads left, to be resumed; `login` asks for a URL's login, `ssh_command` for git's core.sshCommand.
     """
 
     folders: Sequence[Path]
     urls: Sequence[str]
     incoming: Path
     login: Callable[[str], Login | None]
-
-
-class Refused(Exception):
-    """This place does not give the object; the reason, in words without secrets."""
-
-
-class Again(Exception):
-    """This place may give the object later, in `wait_s` seconds if it said so."""
-
-    def __init__(self, what: str, wait_s: float | None = None) -> None:
-        super().__init__(what)
-        self.wait_s = wait_s
+    ssh_command: Callable[[], str] = lambda: ""
 
 
 def parse(content: bytes) -> Pointer | None:
@@ -125,7 +117,7 @@ def bring(pointer: Pointer, final: Path, places: Places, patience: Patience | No
         tried.append(f"{folder}: {refused}")
     places.incoming.mkdir(parents=True, exist_ok=True)
     part = places.incoming / f"{pointer.oid}.part"
-    with locked(places.incoming / f"{pointer.oid}.lock"), _Session(places.login) as session:
+    with locked(places.incoming / f"{pointer.oid}.lock"), _Session(places) as session:
         for url in places.urls:
             try:
                 _download(session, url, pointer, part, final, patience or Patience())
@@ -141,6 +133,8 @@ def _nowhere(pointer: Pointer, tried: Sequence[str]) -> SourceError:
     )
     if any(re.search(r": 40[13],", line) for line in tried):
         fix = "let git know a login for that host (git help credentials), then try again"
+    elif any("over ssh failed" in line for line in tried):
+        fix = "let ssh log in to that host without a question (ssh-add, ~/.ssh/config), then try again"
     answers = "; ".join(tried) or "no place was named"
     return SourceError(
         f"Git LFS object {pointer.oid} ({counted(pointer.size, 'byte')}) did not come: {answers}", fix=fix
@@ -273,7 +267,7 @@ class Action(NamedTuple):
 class _Session:
     """Requests to LFS servers, with logins where they are asked for."""
 
-    def __init__(self, login: Callable[[str], Login | None]) -> None:
+    def __init__(self, places: Places) -> None:
         import logging
 
         import httpx
@@ -283,7 +277,9 @@ class _Session:
             logging.getLogger(name).setLevel(logging.WARNING)
         self._httpx = httpx
         self._client = httpx.Client(timeout=TIMEOUT_S)
-        self._ask = login
+        self._ask = places.login
+        self._ssh_command = places.ssh_command
+        self._grants: dict[str, ssh.Grant] = {}
         self._logins: dict[tuple[str, str], Login | None] = {}
 
     def __enter__(self) -> "_Session":
@@ -296,10 +292,21 @@ class _Session:
         """Ask the batch API where the object is. Raises Refused or Again."""
         content = {"operation": "download", "transfers": ["basic"], "hash_algo": "sha256"}
         body = json.dumps(content | {"objects": [pointer._asdict()]}).encode()
-        headers = {"Accept": MEDIA_TYPE, "Content-Type": MEDIA_TYPE}
-        with self._open("POST", f"{url.rstrip('/')}/objects/batch", headers, body) as response:
+        server, granted = self._server(url)
+        headers = {**granted, "Accept": MEDIA_TYPE, "Content-Type": MEDIA_TYPE}
+        with self._open("POST", f"{server.rstrip('/')}/objects/batch", headers, body) as response:
             _check_status(response)
             return _action(self._read(response), pointer)
+
+    def _server(self, url: str) -> tuple[str, Mapping[str, str]]:
+        """The LFS URL, and headers for it; an ssh server tells both, for a while. Raises Refused."""
+        place = ssh.address(url)
+        if place is None:
+            return url, {}
+        grant = self._grants.get(url)
+        if grant is None or not grant.holds:
+            grant = self._grants[url] = ssh.authenticate(place, ssh.program(self._ssh_command))
+        return grant.href or ssh.endpoint(place), grant.header
 
     def _read(self, response: "httpx.Response") -> bytes:
         content = b""
