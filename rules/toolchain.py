@@ -26,7 +26,8 @@ RULES = Path(__file__).parent
 RUN = (".py", ".so", ".pyd", ".pyc")
 # Bindings of drivers, most of the code: all but what tinygrad's CPU device imports are left as they are, and
 # take their 0.3 s when a GPU's device imports them.
-SELDOM = r"[/\\]autogen[/\\](?!__init__\.|libc\.|mesa\.)"
+AUTOGEN = r"[/\\]autogen[/\\]"
+SELDOM = AUTOGEN + r"(?!__init__\.|libc\.|mesa\.)"
 BYTECODE = "bytecode.sha256"
 NVIDIA_DRIVER = Path("/proc/driver/nvidia/version")
 
@@ -95,12 +96,25 @@ def snapshot(root: Path, expected: str, folder: Path, digests: Digests) -> Path:
     if tree_digest(made, digests) != expected:
         shutil.rmtree(made.parent)
         raise SourceError(f"{root}: it changed while a compile was about to use it", fix="run doit again")
-    compiling = ["-m", "compileall", "-q", "-x", SELDOM, "--invalidation-mode", "unchecked-hash", str(made)]
-    subprocess.run([sys.executable, *compiling], check=False, capture_output=True)
+    _compile_bytecode(made)
     write_bytes(made.with_name(BYTECODE), bytecode_digest(made, digests).encode())
     shutil.rmtree(final.parent, ignore_errors=True)
     made.parent.rename(final.parent)
     return final
+
+
+def _compile_bytecode(tree: Path) -> None:
+    """Two processes share the work, and are gone when this ends, however it ends."""
+    compiling = [sys.executable, "-m", "compileall", "-qq", "--invalidation-mode", "unchecked-hash", "-x"]
+    shares = ([AUTOGEN, str(tree)], [SELDOM, str(tree / "runtime" / "autogen")])
+    running = [subprocess.Popen([*compiling, *share], stderr=subprocess.DEVNULL) for share in shares]
+    try:
+        for process in running:
+            process.wait()
+    finally:
+        for process in running:
+            process.kill()
+            process.wait()
 
 
 def _is_whole(tree: Path, expected: str, digests: Digests) -> bool:
