@@ -128,7 +128,7 @@ def _is_whole(tree: Path, expected: str, digests: Digests) -> bool:
 
 def bytecode_digest(tree: Path, digests: Digests) -> str:
     """One sha256 over the bytecode that stands beside the modules of a tree."""
-    found = sorted(tree.rglob("__pycache__/*.pyc"))
+    found = sorted(path for path in tree.rglob("__pycache__/*.pyc") if not path.name.startswith("._"))
     return key_of({str(path.relative_to(tree)): digests.of(path).sha256 for path in found})
 
 
