@@ -87,7 +87,7 @@ def snapshot(root: Path, expected: str, folder: Path, digests: Digests) -> Path:
     an artifact that its key does not describe. Raises SourceError when the tree is not `expected` any more.
     """
     final = folder / expected[:16] / "tinygrad"
-    if _is_whole(final, expected, digests):
+    if is_whole(final, expected, digests):
         return final
     made = folder / f".tmp-{os.getpid()}-{secrets.token_hex(4)}" / "tinygrad"
     for path in tree_files(root, digests):
@@ -117,13 +117,16 @@ def _compile_bytecode(tree: Path) -> None:
             process.wait()
 
 
-def _is_whole(tree: Path, expected: str, digests: Digests) -> bool:
-    """Whether a snapshot is as it was made: a power cut may have cut off bytecode, which Python would run."""
+def is_whole(tree: Path, expected: str, digests: Digests) -> bool:
+    """Whether a snapshot is as it was made: a power cut may have cut off bytecode, which Python would run.
+
+    `expected` is the tree's digest, or how it begins.
+    """
     try:
         bytecode = tree.with_name(BYTECODE).read_text()
+        return tree_digest(tree, digests).startswith(expected) and bytecode_digest(tree, digests) == bytecode
     except OSError:
         return False
-    return tree_digest(tree, digests) == expected and bytecode_digest(tree, digests) == bytecode
 
 
 def bytecode_digest(tree: Path, digests: Digests) -> str:

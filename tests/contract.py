@@ -1,14 +1,16 @@
 """Small projects to build in tests: a catalog, a dodo.py, models with the real contract, doit as a child."""
 
 import base64
+import contextlib
 import io
 import json
 import os
 import pickle
 import shutil
+import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +57,22 @@ HOSTILE = {
     "CACHEDB": "/nonexistent/cache.db",
     "LC_ALL": "C",
 }
+
+
+# Python in a process whose system calls a list `rules` of (code, jump if true, jump if false, value) filters;
+# exit code 77 where the system takes none. See seccomp(2).
+FILTERED = """
+import ctypes, os, struct, sys
+code = b"".join(struct.pack("HBBI", *rule) for rule in rules)
+buffer = ctypes.create_string_buffer(code)
+class Program(ctypes.Structure):
+    _fields_ = [("length", ctypes.c_ushort), ("filter", ctypes.c_void_p)]
+program = Program(len(rules), ctypes.addressof(buffer))
+libc = ctypes.CDLL(None, use_errno=True)
+if libc.prctl(38, 1, 0, 0, 0) or libc.prctl(22, 2, ctypes.byref(program), 0, 0):
+    sys.exit(77)
+os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
+"""
 
 
 def generated(architecture: str, *, seed: int = 1, width: int = WIDTH) -> str:
@@ -136,6 +154,27 @@ class Project:
             text=True,
             check=False,
         )
+
+    @contextlib.contextmanager
+    def standing_still(self, task: str, *arguments: str) -> Iterator[int]:
+        """A run that was stopped when it began a task, so that it holds the workspace; its process."""
+        child = subprocess.Popen(
+            [sys.executable, "-m", "doit", *arguments],
+            cwd=self.folder,
+            env={**self.environment, "PYTHONUNBUFFERED": "1"},
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        assert child.stdout is not None
+        try:
+            assert any(f"…  {task}" in line for line in child.stdout)
+            os.killpg(child.pid, signal.SIGSTOP)
+            yield child.pid
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGKILL)
+            child.communicate()
 
     def made(self, *arguments: str, **options: Any) -> list[str]:
         """Run doit; the tasks that it carried out, sorted."""

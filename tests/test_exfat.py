@@ -1,12 +1,9 @@
 """A workspace on a real exFAT drive: no links, no modes, times in whole seconds, a ctime that can be set."""
 
-import contextlib
 import json
 import os
 import shutil
-import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -137,25 +134,10 @@ def test_a_change_behind_its_times_is_found_by_reading(project: Project) -> None
 
 def test_one_run_at_a_time(project: Project) -> None:
     project.path(".store/lock").unlink()
-    first = subprocess.Popen(
-        [sys.executable, "-m", "doit", "-a", "candidate:mlp"],
-        cwd=project.folder,
-        env={**project.environment, "PYTHONUNBUFFERED": "1"},
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    assert first.stdout is not None
-    try:
-        assert any("…  candidate:mlp" in line for line in first.stdout)
-        os.killpg(first.pid, signal.SIGSTOP)
+    with project.standing_still("candidate:mlp", "-a", "candidate:mlp"):
         project.path(".store/lock").unlink()
         refused = project.doit(fails=True)
         assert refused.returncode == 4
         assert "holds this workspace" in refused.stderr
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(first.pid, signal.SIGKILL)
-        first.communicate()
     project.doit()
     assert "every byte is as recorded" in project.doit("fsck").stdout

@@ -67,6 +67,21 @@ def test_an_interrupt_tells_what_is_kept_and_leaves_no_child(
     assert "onnx:pop" not in project.made("onnx:pop")
 
 
+def test_a_worker_that_was_left_before_it_could_look_does_nothing() -> None:
+    """Its starter may be gone while it still imports tinygrad: then its parent is somebody else already."""
+    starter = subprocess.Popen([sys.executable, "-c", ""])
+    starter.wait()
+    begin = "import sys; from worker.main import main; sys.exit(main(sys.argv[1:]))"
+    done = subprocess.run(
+        [sys.executable, "-c", begin, str(starter.pid), "no request", "no result"],
+        env={"PATH": PATH, "PYTHONPATH": str(ROOT / "rules"), "DEV": "CPU:X86", "CC": "echo"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 130, done.stderr
+
+
 def test_a_second_run_says_who_holds_the_workspace_and_can_wait(tmp_path: Path) -> None:
     project = Project(tmp_path, ONE)
     first = start(project)

@@ -1,56 +1,27 @@
 """One run in a workspace at a time, whatever is done to the lock's file, by real runs of doit."""
 
-import contextlib
 import os
 import platform
 import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from contract import PATH, ROOT, Project, generated, model
+from contract import FILTERED, PATH, ROOT, Project, generated, model
 
 ONE = model("mlp", generated("generic-mlp"), 'type = "generic"')
 # flock refused as a file system without locks does it: seccomp(2), the numbers are those of x86-64.
-WITHOUT_LOCKS = """
-import ctypes, os, struct, sys
+WITHOUT_LOCKS = (
+    """
 EOPNOTSUPP, FLOCK = 95, 73
 ALLOW, REFUSE = 0x7FFF0000, 0x00050000 | EOPNOTSUPP
 rules = [(0x20, 0, 0, 0), (0x15, 0, 1, FLOCK), (0x06, 0, 0, REFUSE), (0x06, 0, 0, ALLOW)]
-code = b"".join(struct.pack("HBBI", *rule) for rule in rules)
-buffer = ctypes.create_string_buffer(code)
-class Program(ctypes.Structure):
-    _fields_ = [("length", ctypes.c_ushort), ("filter", ctypes.c_void_p)]
-program = Program(len(rules), ctypes.addressof(buffer))
-libc = ctypes.CDLL(None, use_errno=True)
-if libc.prctl(38, 1, 0, 0, 0) or libc.prctl(22, 2, ctypes.byref(program), 0, 0):
-    sys.exit(77)
-os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
 """
-
-
-@contextlib.contextmanager
-def a_run(project: Project) -> Iterator[int]:
-    """A run that stands still in the middle of a compile, so that it holds the workspace; its process."""
-    child = subprocess.Popen(
-        [sys.executable, "-m", "doit"],
-        cwd=project.folder,
-        env={"PATH": PATH, "HOME": str(project.folder), "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"},
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    assert child.stdout is not None
-    try:
-        assert any("…  candidate:mlp" in line for line in child.stdout)
-        os.killpg(child.pid, signal.SIGSTOP)
-        yield child.pid
-    finally:
-        os.killpg(child.pid, signal.SIGKILL)
-        child.communicate()
+    + FILTERED
+)
 
 
 def remove_the_file(project: Project) -> None:
@@ -75,7 +46,7 @@ def put_another_in_its_place(project: Project) -> None:
 )
 def test_harm_to_the_lock_file_lets_nobody_in(tmp_path: Path, harm: Callable[[Project], None]) -> None:
     project = Project(tmp_path, ONE)
-    with a_run(project) as holder:
+    with project.standing_still("candidate:mlp") as holder:
         harm(project)
         for words in ((), ("fsck",), ("gc",), ("forget", "pkl:mlp")):
             refused = project.doit(*words, fails=True)
@@ -88,7 +59,7 @@ def test_harm_to_the_lock_file_lets_nobody_in(tmp_path: Path, harm: Callable[[Pr
 
 def test_whoever_waits_gets_in_when_the_holder_ends(tmp_path: Path) -> None:
     project = Project(tmp_path, ONE)
-    with a_run(project) as holder:
+    with project.standing_still("candidate:mlp") as holder:
         remove_the_file(project)
         waiting = subprocess.Popen(
             [sys.executable, "-m", "doit", "--wait"],

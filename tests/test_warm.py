@@ -81,3 +81,10 @@ def test_warm_is_cold_to_the_byte(kind: str, warm: Warm, tmp_path: Path) -> None
     weights = [name for name in forked if "metadata" not in name and "warp" not in name]
     assert weights
     assert all(forked[name] != first[name] for name in weights)
+
+
+def test_a_worker_that_an_interrupt_ended_is_not_replaced(warm: Warm, tmp_path: Path) -> None:
+    warm.close()
+    with pytest.raises(KeyboardInterrupt):
+        compiled(tmp_path, "generic", seed=1, warm=warm)
+    assert not (tmp_path / "artifacts/results/m_failure.json").exists()

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from contract import DODO, PATH, ROOT, Project, copied_rules, generated, model
+from contract import DODO, FILTERED, PATH, ROOT, Project, copied_rules, generated, model
 
 from rules.keeping.digests import Digests, Stamp
 from rules.releasing import parts
@@ -23,8 +23,8 @@ MLP = model("mlp", generated("generic-mlp"), 'type = "generic"')
 CHAIN = ["candidate:mlp", "onnx:mlp", "pkl:mlp"]
 # What FAT and exFAT lack: the system refuses links of both kinds, and shared extents, as Linux does there.
 # seccomp(2); the numbers are those of x86-64.
-WITHOUT_LINKS = """
-import ctypes, os, struct, sys
+WITHOUT_LINKS = (
+    """
 LOAD, EQUAL, RETURN = 0x20, 0x15, 0x06
 ALLOW, REFUSE = 0x7FFF0000, 0x00050000
 EPERM, ENOTTY, IOCTL, FICLONE = 1, 25, 16, 0x40049409
@@ -33,16 +33,9 @@ for number in (86, 88, 265, 266):  # link, symlink, linkat, symlinkat
     rules += [(EQUAL, 0, 1, number), (RETURN, 0, 0, REFUSE | EPERM)]
 rules += [(EQUAL, 0, 3, IOCTL), (LOAD, 0, 0, 24), (EQUAL, 0, 1, FICLONE), (RETURN, 0, 0, REFUSE | ENOTTY)]
 rules += [(RETURN, 0, 0, ALLOW)]
-code = b"".join(struct.pack("HBBI", *rule) for rule in rules)
-buffer = ctypes.create_string_buffer(code)
-class Program(ctypes.Structure):
-    _fields_ = [("length", ctypes.c_ushort), ("filter", ctypes.c_void_p)]
-program = Program(len(rules), ctypes.addressof(buffer))
-libc = ctypes.CDLL(None, use_errno=True)
-if libc.prctl(38, 1, 0, 0, 0) or libc.prctl(22, 2, ctypes.byref(program), 0, 0):
-    sys.exit(77)
-os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
 """
+    + FILTERED
+)
 
 
 def without_links(project: Project, *words: str, package: Path = ROOT) -> subprocess.CompletedProcess[str]:

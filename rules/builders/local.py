@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import subprocess
 import sys
 import time
@@ -53,7 +54,7 @@ def environment(job: Job, home: Path) -> dict[str, str]:
 
 def command(job: Job, *arguments: str) -> list[str]:
     """How the worker is started."""
-    return [sys.executable, "-s", "-P", str(job.worker), *arguments]
+    return [sys.executable, "-s", "-P", str(job.worker), str(os.getpid()), *arguments]
 
 
 def written(job: Job) -> tuple[Path, Path]:

@@ -108,6 +108,7 @@ class Warm:
 
     def __init__(self) -> None:
         self._residents: dict[str, Resident] = {}
+        self._closed = False
         self._lock = threading.Lock()
 
     def run(self, job: Job, kind: str) -> dict[str, Any]:
@@ -131,6 +132,7 @@ class Warm:
 
     def _taken(self, job: Job, kind: str) -> Resident:
         with self._lock:
+            self._check_open()
             resident = self._residents.pop(kind, None)
             if resident is None:
                 self._make_room()
@@ -160,9 +162,15 @@ class Warm:
         if (result := self._asked(resident, job)) is not None:
             return local.facts(job, result, "failed")
         with self._lock:
+            self._check_open()
             self._residents = {kind: one for kind, one in self._residents.items() if one is not resident}
         resident.stop()  # nothing of it may go on writing where another one writes now
         return local.run(job)
+
+    def _check_open(self) -> None:
+        """An interrupt ended the run in another thread: a worker that went with it is not replaced."""
+        if self._closed:
+            raise KeyboardInterrupt
 
     def _asked(self, resident: Resident, job: Job) -> Path | None:
         """Where the resident's result lies, if there is one; None when the resident is of no use any more."""
@@ -179,6 +187,7 @@ class Warm:
     def close(self) -> None:
         """End every resident worker."""
         with self._lock:
+            self._closed = True
             residents = list(self._residents.values())
             self._residents.clear()
         for resident in residents:

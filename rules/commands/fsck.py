@@ -19,7 +19,7 @@ from rules.keeping.lock import holding
 from rules.keeping.records import Output
 from rules.keys import shown
 from rules.step import Step
-from rules.toolchain import BYTECODE, bytecode_digest, tree_digest
+from rules.toolchain import is_whole
 from rules.workspace import Workspace
 
 
@@ -111,17 +111,10 @@ class Check:
         """Our copies of what compiles; a damaged one goes, and the next compile makes it anew."""
         folder = self.workspace.hidden / "toolchains"
         for path in sorted(folder.iterdir()) if folder.is_dir() else ():
-            if not path.name.startswith(".") and not self._right_copy(path):
-                yield Damage(self._name(path), None, "this copy of tinygrad is not that of its name")
-                shutil.rmtree(path, ignore_errors=True)
-
-    def _right_copy(self, path: Path) -> bool:
-        tree, digests = path / "tinygrad", self.workspace.digests
-        try:
-            bytecode = bytecode_digest(tree, digests) == (path / BYTECODE).read_text()
-            return bytecode and tree_digest(tree, digests).startswith(path.name)
-        except OSError:
-            return False
+            if path.name.startswith(".") or is_whole(path / "tinygrad", path.name, self.workspace.digests):
+                continue
+            yield Damage(self._name(path), None, "this copy of tinygrad is not that of its name")
+            shutil.rmtree(path, ignore_errors=True)
 
     def _name(self, path: Path) -> str:
         return str(path.relative_to(self.workspace.root))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rules.clients import starpilot
+from rules.counting import counted
 from rules.decide import is_litter
 from rules.keeping.records import Output
 from rules.workspace import Workspace
@@ -86,7 +87,7 @@ def _is_there(workspace: Workspace, output: Output) -> bool:
 def lines(found: Withdrawn, root: Path, *, dry: bool) -> Iterator[str]:
     """What goes, or with `dry` would go, and what stays."""
     if found.files or found.records:
-        verb = "would be removed" if dry else "removed"
-        yield f"release {found.name}, which models.toml has no more: {len(found.files)} files {verb}"
+        what = f"{counted(len(found.files), 'file')} {'would be removed' if dry else 'removed'}"
+        yield f"release {found.name}, which models.toml has no more: {what}"
     for path in found.left:
         yield f"{path.relative_to(root)}: of no release in models.toml, and not as one made it; left as it is"

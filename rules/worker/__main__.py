@@ -1,4 +1,4 @@
-"""Run the worker: `python worker.pyz REQUEST RESULT`."""
+"""Run the worker: `python worker.pyz STARTER REQUEST RESULT`."""
 
 import sys
 

@@ -37,7 +37,7 @@ def serve(descriptor: int, work: Work) -> int:
     control = socket.socket(fileno=descriptor)
     Device[Device.DEFAULT].synchronize()  # opens the device: two signals that nothing here ever moves
     before = _shared()
-    first = True
+    first, server = True, os.getpid()
     while job := _next(control):
         message, answer, log = job
         if first:
@@ -48,7 +48,7 @@ def serve(descriptor: int, work: Work) -> int:
             _let_go(before)
         elif os.fork() == 0:
             control.close()
-            parent.mind()
+            parent.mind(server)
             _redirect(log)
             os._exit(0 if _do(message, work, answer) else 1)
         os.close(answer)

@@ -111,11 +111,12 @@ def _said(forks: list[tuple[int, int]]) -> list[bytearray]:
 
 def _fork(tasks: list[Task], queue: int, filling: int) -> tuple[int, int]:
     """Fork a child that takes tasks by their numbers: the end of the pipe it answers on, and its process."""
+    starter = os.getpid()
     reader, writer = os.pipe()
     if process := os.fork():
         os.close(writer)
         return reader, process
-    parent.mind()
+    parent.mind(starter)
     os.close(filling)
     try:
         with open(writer, "wb") as answers, Context(ALLOW_DEVICE_USAGE=0, TRACK_MATCH_STATS=0):  # noqa: PTH123

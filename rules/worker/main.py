@@ -87,12 +87,16 @@ def work(request_path: str, result_path: str) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """`worker REQUEST RESULT` does one job; `worker --forge DESCRIPTOR` stays and serves many."""
-    parent.mind()
+    """`worker STARTER REQUEST RESULT` does a job; `worker STARTER --forge DESCRIPTOR` stays and serves many.
+
+    STARTER is the number of the process that wants the result.
+    """
+    starter, *words = arguments
+    parent.mind(int(starter))
     try:
-        if arguments[0] == "--forge":
-            return forge.serve(int(arguments[1]), work)
-        work(*arguments)
+        if words[0] == "--forge":
+            return forge.serve(int(words[1]), work)
+        work(*words)
         return 0
     finally:
         parent.no_longer()

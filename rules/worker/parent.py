@@ -7,18 +7,19 @@ CHECK_S = 0.5
 ABANDONED = 130
 
 
-def mind() -> None:
-    """Stop soon after the process that started this one is gone; a forked child calls it for itself.
+def mind(starter: int) -> None:
+    """Stop soon after `starter`, the process that started this one, is gone; a forked child calls it for
+    itself. Its number is told: whoever asks for his parent may have got another one already.
 
     Asking now and then, by a timer, needs no thread, so that a process may fork; and it breaks into a write
     on a pipe that nobody reads any more.
     """
-    parent = os.getppid()
 
     def ask(*_: object) -> None:
-        if os.getppid() != parent:
+        if os.getppid() != starter:
             os._exit(ABANDONED)
 
+    ask()
     signal.signal(signal.SIGALRM, ask)
     signal.setitimer(signal.ITIMER_REAL, CHECK_S, CHECK_S)
 
