@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from tinygrad import Device, Tensor, dtypes
+from tinygrad import Device, Tensor
 
 from . import queues, warp
 from .capture import jit
@@ -117,14 +117,13 @@ class Driving:
         half = (self.model_size[1] // 2, self.model_size[0] // 2)
         images = self.places.warp if self.contract == "warp" else self.places.model
         shapes = {
-            "img_q": ((self.history.image_depth, 6, *half), dtypes.uint8, images),
-            "big_img_q": ((self.history.image_depth, 6, *half), dtypes.uint8, images),
-            "feat_q": ((self.history.feature_depth, 1, queues.FEATURES), dtypes.float32, self.places.model),
-            "desire_q": ((self.history.desire_depth, 1, queues.DESIRES), dtypes.float32, self.places.model),
+            "img_q": ((self.history.image_depth, 6, *half), np.uint8, images),
+            "big_img_q": ((self.history.image_depth, 6, *half), np.uint8, images),
+            "feat_q": ((self.history.feature_depth, 1, queues.FEATURES), np.float32, self.places.model),
+            "desire_q": ((self.history.desire_depth, 1, queues.DESIRES), np.float32, self.places.model),
         }
-        return {
-            name: Tensor.zeros(*shape, dtype=dtype, device=device).contiguous().realize()
-            for name, (shape, dtype, device) in shapes.items()
+        return {  # copied: a kernel that fills them would have to be lowered first
+            name: on_device(np.zeros(shape, dtype), device) for name, (shape, dtype, device) in shapes.items()
         }
 
     def warp_function(self, camera: tuple[int, int]) -> Any:

@@ -12,7 +12,7 @@ from tinygrad import Tensor
 from . import queues, warp
 from .capture import jit
 from .driving import MATRICES, Driving
-from .feed import Arrays, on_host
+from .feed import Arrays, on_device, on_host
 from .network import FEATURES_INPUT, HIDDEN, Network, load
 from .nv12 import Nv12
 
@@ -89,8 +89,7 @@ class Split(Driving):
         """Empty image queues on the warps' device."""
         shape = (PLANES * self.history.image_depth, self.model_size[1] // 2, self.model_size[0] // 2)
         return {
-            name: Tensor.zeros(*shape, dtype="uint8", device=self.places.warp).contiguous().realize()
-            for name in ("img_q", "big_img_q")
+            name: on_device(np.zeros(shape, np.uint8), self.places.warp) for name in ("img_q", "big_img_q")
         }
 
     def at_work(self, files: Mapping[str, Any], camera: tuple[int, int]) -> "Series":  # type: ignore[override]
