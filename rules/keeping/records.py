@@ -5,13 +5,14 @@ Records are the memory of the build; deleting doit's own database loses nothing.
 
 import json
 import re
+import time
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from rules.errors import WorkspaceError
-from rules.keeping.digests import Digests
+from rules.keeping.digests import Digests, Stamp
 from rules.keeping.files import write_bytes
 from rules.keys import key_of
 
@@ -58,6 +59,7 @@ class Records:
     def __init__(self, folder: Path, digests: Digests) -> None:
         self.folder = folder
         self._digests = digests
+        self._known: dict[str, tuple[Stamp, Record]] = {}  # a run asks for each record several times
 
     def path_of(self, name: str) -> Path:
         """Where the record of this name is kept."""
@@ -72,10 +74,16 @@ class Records:
         """The record, or None when there is none or it cannot be understood (then the step is stale)."""
         path = self.path_of(name)
         try:
-            self._digests.look(path)
-            return _record(_parsed(path))
+            stamp = self._digests.look(path)
+            if (known := self._known.get(name)) and known[0] == stamp:
+                return known[1]
+            began = time.time_ns()
+            record = _record(_parsed(path))
         except UNREADABLE:
             return None
+        if not stamp.young(began):  # else it could still change without a new stamp
+            self._known[name] = stamp, record
+        return record
 
     def flaw(self, name: str, record: Record) -> str:
         """What schemas/record.schema.json has against a record of this name; nothing when it is well."""

@@ -132,8 +132,7 @@ class Driving:
 
         def planes(frame: Tensor, matrix: Tensor) -> Tensor:
             place = self.places.warp
-            planes = warp.driving_planes(frame.to(place), matrix.to(place), layout, self.model_size)
-            return planes.contiguous()  # fused with the queues, each pixel would be warped over and over
+            return warp.driving_planes(frame.to(place), matrix.to(place), layout, self.model_size)
 
         def warp_with_history(
             img_q: Tensor, big_img_q: Tensor, tfm: Tensor, big_tfm: Tensor, frame: Tensor, big_frame: Tensor

@@ -17,7 +17,7 @@ from typing import Any
 from tinygrad import Device
 from tinygrad.uop.ops import UOp
 
-from . import abi, artifact, capture, forge, lowering, parent, verify
+from . import abi, artifact, capture, forge, lowering, parent, registers, verify
 from .driving import Driving
 from .generic import Generic
 from .iqpilot import Supercombo
@@ -93,6 +93,7 @@ def main(arguments: list[str]) -> int:
     """
     starter, *words = arguments
     parent.mind(int(starter))
+    registers.remember_hashes()
     try:
         if words[0] == "--forge":
             return forge.serve(int(words[1]), work)

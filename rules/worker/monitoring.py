@@ -37,9 +37,7 @@ class Monitoring:
 
         def driver_warp(driver_frame: Tensor, transform: Tensor) -> Tensor:
             place = self.places.warp
-            return warp.monitoring_luma(
-                driver_frame.to(place), transform.to(place), layout, INPUT_SIZE
-            ).contiguous()
+            return warp.monitoring_luma(driver_frame.to(place), transform.to(place), layout, INPUT_SIZE)
 
         return driver_warp
 

@@ -61,8 +61,7 @@ class Split(Driving):
 
         def update(queue: Tensor, frame: Tensor, matrix: Tensor) -> tuple[Tensor, Tensor]:
             planes = warp.driving_planes(frame.to(place), matrix.to(place), layout, self.model_size)
-            # Apart from the queue: fused with it, the warp would be computed for every plane that it holds.
-            full = queue[PLANES:].cat(planes[0].contiguous()).contiguous()
+            full = queue[PLANES:].cat(planes[0]).contiguous()
             return full, full[:PLANES].cat(full[-PLANES:]).contiguous().reshape(1, -1, *full.shape[1:])
 
         def update_both_imgs(

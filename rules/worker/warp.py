@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from tinygrad import Tensor, dtypes
+from tinygrad.helpers import Context
 
 from .nv12 import Nv12
 
@@ -54,7 +55,7 @@ def sample(
 
 
 def driving_planes(frame: Tensor, matrix: Tensor, layout: Nv12, model_size: tuple[int, int]) -> Tensor:
-    """The six half-size planes of one warped frame: uint8 (1, 6, H/2, W/2) for `model_size` = (W, H).
+    """The six half-size planes of one warped frame, realized: uint8 (1, 6, H/2, W/2), `model_size` = (W, H).
 
     Planes: luma at (even, even), (odd, even), (even, odd), (odd, odd) rows and columns, then U, then V.
     """
@@ -66,10 +67,23 @@ def driving_planes(frame: Tensor, matrix: Tensor, layout: Nv12, model_size: tupl
     colour = Plane(layout.width // 2, layout.height // 2, layout.stride, step=2)
     u, v = (sample(frame[layout.uv_offset + first :], colour, matrix, half, scale=2) for first in (0, 1))
     shape = (1, half[1], half[0])
-    return Tensor.cat(*(plane.reshape(shape) for plane in (*quarters, u, v))).unsqueeze(0)
+    return _realized(Tensor.cat(*(plane.reshape(shape) for plane in (*quarters, u, v))).unsqueeze(0))
 
 
 def monitoring_luma(frame: Tensor, matrix: Tensor, layout: Nv12, size: tuple[int, int]) -> Tensor:
-    """The driver camera's luma, warped: uint8 (1, height*width) of `size` = (W, H); outside is 16."""
+    """The driver camera's luma, warped and realized: uint8 (1, height*width) of `size` = (W, H).
+
+    Pixels from outside the frame hold 16.
+    """
     plane = Plane(layout.width, layout.height, layout.stride)
-    return sample(frame, plane, matrix, size, outside=16).reshape(1, -1)
+    return _realized(sample(frame, plane, matrix, size, outside=16).reshape(1, -1))
+
+
+def _realized(pixels: Tensor) -> Tensor:
+    """Made here and now. Fused with queues, pixels would be warped for every plane that these hold.
+
+    tinygrad writes "the pixel at" as a sum over the frame, which becomes a single load unless it is split
+    first: then it stays a sum, and a warp takes ten times as long.
+    """
+    with Context(SPLIT_REDUCEOP=0):
+        return pixels.contiguous().realize()
