@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -309,6 +310,17 @@ def test_a_record_comes_back_as_it_was(tmp_path: Path, digests: Digests) -> None
     assert records.read("a") == RECORD
     records.remove("a")
     records.remove("a")
+    assert records.read("a") is None
+
+
+def test_a_record_that_is_replaced_is_read_anew(tmp_path: Path, digests: Digests) -> None:
+    records = Records(tmp_path, digests)
+    for step in ("x", "y", "z"):  # of one size, one right after the other
+        records.write("a", replace(RECORD, step=step))
+        assert records.read("a") == replace(RECORD, step=step)
+    aged(records.path_of("a"))
+    assert records.read("a") is records.read("a")
+    swap_as_cp_p_does(records.path_of("a"))
     assert records.read("a") is None
 
 

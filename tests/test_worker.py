@@ -74,6 +74,13 @@ def test_warp_takes_the_nearest_pixel(drive: Driver, model_id: str, camera: str)
             assert (seen == expected)[sure].all()
 
 
+@pytest.mark.parametrize("model_id", ["pop", "pop-p"])
+def test_a_warp_loads_each_pixel_once(drive: Driver, model_id: str) -> None:
+    sums = drive(model_id).abi["sums"]
+    assert sums["run_policy"]
+    assert [sums[str(size)] for size in CAMERAS.values()] == [[], []]
+
+
 def test_monitoring_warp_fills_outside_with_16(everything: Project, tmp_path: Path) -> None:
     out = tmp_path / "out.npz"
     probe = Path(__file__).with_name("probe.py")
@@ -179,3 +186,33 @@ def test_outputs_follow_the_onnx_over_many_frames(drive: Driver, model_id: str) 
             far.append(distance(output, roles[role](wrong)))
     assert max(near) < 0.05
     assert max(far) > 3 * max(near)  # features of another frame would have shown
+
+
+HASHED = """
+import pickle
+from tinygrad.renderer.isa import Register
+from rules.worker import registers
+
+class Counted(str):
+    hashed = 0
+    def __hash__(self):
+        Counted.hashed += 1
+        return super().__hash__()
+
+plain = Register("xmm0", 0, (Register("xmm1", 1), Register("xmm2", 2)), 16)
+before = hash(plain), pickle.dumps(plain), repr(plain)
+registers.remember_hashes()
+for _ in range(2):
+    assert (hash(plain), pickle.dumps(plain), repr(plain)) == before
+again = pickle.loads(pickle.dumps(plain))
+assert again == plain and hash(again) == hash(plain) and again.cons == plain.cons
+counted = Register(Counted("xmm0"), 0)
+assert len({hash(counted) for _ in range(3)}) == 1
+print(Counted.hashed)
+"""
+
+
+def test_a_register_is_hashed_once_and_stays_as_it_was(tmp_path: Path) -> None:
+    script = tmp_path / "hashed.py"
+    script.write_text(HASHED)
+    assert with_tinygrad(script) == "1\n"
