@@ -10,6 +10,8 @@ outputs for the same inputs. Run by bench/compile.py: `python plain.py REQUEST [
 import json
 import pickle
 import sys
+from collections.abc import Iterable
+from itertools import chain
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -19,6 +21,7 @@ import numpy as np
 from tinygrad import TinyJit
 from worker import network, verify
 from worker.driving import Driving
+from worker.feed import Step
 
 from rules.networks import reference
 
@@ -34,7 +37,7 @@ def main(request_path: str, checked: bool) -> None:
     for camera in driving.cameras:
         artifact[camera] = TinyJit(driving.warp_function(camera), prune=True)
     steps = verify.STEPS if checked else CALLS
-    made = list(verify.replayed(driving.run({"artifact": artifact}, seed=verify.SEED, steps=steps)))
+    made = list(verify.replayed(driven(driving, artifact, steps)))
     path = Path(request["outputs"]["artifact"])
     path.write_bytes(pickle.dumps({**driving.head(), **artifact}))
     del artifact
@@ -42,8 +45,13 @@ def main(request_path: str, checked: bool) -> None:
         check(driving, request, made)
     else:
         loaded = pickle.loads(path.read_bytes())
-        replays = list(driving.run({"artifact": loaded}, seed=verify.SEED, steps=REPLAYS))
+        replays = list(driven(driving, loaded, REPLAYS))
         assert all(np.isfinite(array).all() for step in replays for array in step.outputs)
+
+
+def driven(driving: Driving, artifact: dict, steps: int) -> Iterable[Step]:
+    """So many frames of each camera, one camera after the other."""
+    return chain.from_iterable(driving.drives({"artifact": artifact}, seed=verify.SEED, steps=steps))
 
 
 def check(driving: Driving, request: dict, made: list) -> None:

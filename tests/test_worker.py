@@ -216,3 +216,39 @@ def test_a_register_is_hashed_once_and_stays_as_it_was(tmp_path: Path) -> None:
     script = tmp_path / "hashed.py"
     script.write_text(HASHED)
     assert with_tinygrad(script) == "1\n"
+
+
+FORKED = """
+import ctypes
+from tinygrad import Tensor
+from rules.worker import forks, memory
+
+def write():
+    memory.only_read()
+    ctypes.memset(shared, 7, 1)
+
+def reads():
+    memory.only_read()
+    return ones.numpy().sum().item(), (Tensor.ones(8).contiguous() + 1).numpy().sum().item()
+
+ones = Tensor.ones(100_000).contiguous().realize()
+shared = ones.uop.buffer._buf.va_addr
+print(forks.results([forks.begin(reads), forks.begin(lambda: 1)]))
+for job in (write, lambda: 1 / 0):
+    try:
+        forks.results([forks.begin(reads), forks.begin(job)])
+    except RuntimeError as error:
+        print(str(error).splitlines()[0], str(error).splitlines()[-1])
+print(ones.numpy().sum().item())
+"""
+
+
+def test_a_fork_that_writes_to_shared_memory_dies_and_is_told(tmp_path: Path) -> None:
+    script = tmp_path / "forked.py"
+    script.write_text(FORKED)
+    assert with_tinygrad(script).splitlines() == [
+        "[(100000.0, 16.0), 1]",
+        "a fork failed: its process died a fork failed: its process died",
+        "a fork failed: Traceback (most recent call last): ZeroDivisionError: division by zero",
+        "100000.0",
+    ]

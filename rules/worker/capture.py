@@ -1,11 +1,12 @@
 """Capturing a function as a TinyJit, and reading back what a capture holds."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 from tinygrad import TinyJit
-from tinygrad.uop.ops import Ops, UOp
+from tinygrad.device import MultiBuffer
+from tinygrad.uop.ops import Ops, UOp, buffers
 
 
 def jit(function: Callable[..., Any]) -> Any:
@@ -21,9 +22,8 @@ def jit(function: Callable[..., Any]) -> Any:
 
 def devices(captured: Any) -> list[str]:
     """The devices that a captured JIT's buffers live on, sorted."""
-    linear: UOp = captured.captured._linear
     found: set[str] = set()
-    for node in linear.toposort():
+    for node in _nodes(captured):
         if node.op in (Ops.BUFFER, Ops.PARAM) and (device := node.device) is not None:
             found.update((device,) if isinstance(device, str) else device)
     return sorted(found)
@@ -63,10 +63,24 @@ def _sizes(captured: Any) -> dict[int, list[int]]:
 
 def kernels(captured: Any) -> int:
     """How many kernels a captured JIT runs, graphed ones counted singly."""
-    return sum(1 for node in captured.captured._linear.toposort() if node.op is Ops.PROGRAM)
+    return len({kernel for node in _nodes(captured) for kernel in node.src if kernel.op is Ops.PROGRAM})
+
+
+def _nodes(captured: Any) -> Iterable[UOp]:
+    """All that a capture consists of, but for what makes up its kernels."""
+    nodes: Iterable[UOp] = captured.captured._linear.toposort(gate=lambda node: node.op is not Ops.PROGRAM)
+    return nodes
 
 
 def release_intermediates(*captures: Any) -> None:
-    """Drop the scratch buffers of captures, so that pickling them stores weights and nothing else."""
+    """Drop the scratch buffers of captures, so that pickling them stores weights and nothing else.
+
+    tinygrad forgets their views, which would go on writing to where a buffer was before; any view finds its
+    address again when it is used.
+    """
+    for buffer in list(buffers.values()):
+        for view in buffer.bufs if isinstance(buffer, MultiBuffer) else (buffer,):
+            if view.base is not view and view.is_initialized():
+                view.deallocate()
     for captured in captures:
         captured.captured.free_intermediates()

@@ -227,10 +227,9 @@ class Driving:
         """The artifact ready for its first frame of one camera."""
         return Session(self, files["artifact"], camera)
 
-    def run(self, files: dict[str, Any], *, seed: int, steps: int) -> Iterator[Step]:
-        """Drive `steps` frames through every camera's warp and the networks, from empty queues each time."""
-        for camera in self.cameras:
-            yield from self._drive(files, camera, np.random.RandomState(seed), steps)
+    def drives(self, files: dict[str, Any], *, seed: int, steps: int) -> list[Iterator[Step]]:
+        """Of each camera, `steps` frames through its warp and the networks, from empty queues."""
+        return [self._drive(files, camera, np.random.RandomState(seed), steps) for camera in self.cameras]
 
     def _drive(
         self, files: Mapping[str, Any], camera: Any, random: np.random.RandomState, steps: int

@@ -39,9 +39,11 @@ class Generic:
         """The one JIT by its label."""
         return {"run_model": files["artifact"]["run_model"]}
 
-    def run(self, files: dict[str, Any], *, seed: int, steps: int) -> Iterator[Step]:
-        """Run `steps` random inputs."""
-        random = np.random.RandomState(seed)
+    def drives(self, files: dict[str, Any], *, seed: int, steps: int) -> list[Iterator[Step]]:
+        """One drive: `steps` random inputs."""
+        return [self._run(files, np.random.RandomState(seed), steps)]
+
+    def _run(self, files: dict[str, Any], random: np.random.RandomState, steps: int) -> Iterator[Step]:
         for _ in range(steps):
             inputs = {name: self._input(random, spec) for name, spec in self.model.spec["inputs"].items()}
             fed = {name: on_device(array, self.places.model) for name, array in inputs.items()}

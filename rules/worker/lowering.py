@@ -12,11 +12,11 @@ import io
 import itertools
 import os
 import pickle
-import selectors
 import struct
 import traceback
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from functools import partial
+from typing import IO, Any
 
 from tinygrad import Device
 from tinygrad.dtype import DType
@@ -24,21 +24,14 @@ from tinygrad.engine import realize
 from tinygrad.helpers import Context
 from tinygrad.uop.ops import UOp
 
-from . import parent
+from . import forks
 
-CHUNK = 1 << 20
 # Far from the numbers of buffers, which the captures count; a kernel needs a few at most.
 FIRST_NUMBER, NUMBERS = 1 << 40, 1 << 20
 NUMBER, FRAME = struct.Struct("<I"), struct.Struct("<IQ")  # a task's number; that and an answer's length
-DIED: tuple[bool, Any] = False, "the process died"
 
 Task = tuple[int, tuple[UOp, Any], dict[str, Any]]  # tinygrad's: number, kernel and renderer, settings
 compile_kernel: Callable[[Task], tuple[int, UOp]] = realize._compile_kernel
-
-
-def cores() -> int:
-    """How many processors this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def side_by_side() -> None:
@@ -66,7 +59,7 @@ class Forks:
 
 
 def _result(answer: bytes) -> tuple[int, UOp]:
-    made, result = canonical(answer) if answer else DIED
+    made, result = canonical(answer) if answer else forks.DIED
     if not made:
         raise RuntimeError(f"a kernel could not be lowered: {result}")
     lowered: tuple[int, UOp] = result
@@ -76,56 +69,30 @@ def _result(answer: bytes) -> tuple[int, UOp]:
 def _answers(tasks: list[Task]) -> list[bytes]:
     """The pickled answer of every task; empty for one whose fork died over it."""
     queue, filling = os.pipe()
-    forks = [_fork(tasks, queue, filling) for _ in range(min(cores(), len(tasks)))]
+    work = partial(_take, tasks, queue, filling)
+    started = [forks.fork(work) for _ in range(min(forks.cores(), len(tasks)))]
     os.close(queue)
     with contextlib.suppress(BrokenPipeError), open(filling, "wb") as file:  # noqa: PTH123
         file.writelines(NUMBER.pack(number) for number in range(len(tasks)))
     answers = [b""] * len(tasks)
-    for said in _said(forks):
+    for said in forks.answers(started):
         at = 0
         while len(said) - at >= FRAME.size:
             number, size = FRAME.unpack_from(said, at)
             at += FRAME.size + size
             if at <= len(said):
-                answers[number] = bytes(said[at - size : at])
+                answers[number] = said[at - size : at]
     return answers
 
 
-def _said(forks: list[tuple[int, int]]) -> list[bytearray]:
-    """All that each fork writes until it ends."""
-    said = {reader: bytearray() for reader, _ in forks}
-    with selectors.DefaultSelector() as selector:
-        for reader, process in forks:
-            selector.register(reader, selectors.EVENT_READ, process)
-        while selector.get_map():
-            for key, _ in selector.select():
-                if chunk := os.read(key.fd, CHUNK):
-                    said[key.fd] += chunk
-                    continue
-                selector.unregister(key.fd)
-                os.close(key.fd)
-                with contextlib.suppress(ChildProcessError):  # a resident worker's children reap themselves
-                    os.waitpid(key.data, 0)
-    return list(said.values())
-
-
-def _fork(tasks: list[Task], queue: int, filling: int) -> tuple[int, int]:
-    """Fork a child that takes tasks by their numbers: the end of the pipe it answers on, and its process."""
-    starter = os.getpid()
-    reader, writer = os.pipe()
-    if process := os.fork():
-        os.close(writer)
-        return reader, process
-    parent.mind(starter)
+def _take(tasks: list[Task], queue: int, filling: int, answers: IO[bytes]) -> None:
+    """In a fork: lower the tasks whose numbers come through the queue, until it ends."""
     os.close(filling)
-    try:
-        with open(writer, "wb") as answers, Context(ALLOW_DEVICE_USAGE=0, TRACK_MATCH_STATS=0):  # noqa: PTH123
-            while number := os.read(queue, NUMBER.size):
-                (index,) = NUMBER.unpack(number)
-                content = _attempt(tasks[index])
-                answers.write(FRAME.pack(index, len(content)) + content)
-    finally:
-        os._exit(0)
+    with Context(ALLOW_DEVICE_USAGE=0, TRACK_MATCH_STATS=0):
+        while number := os.read(queue, NUMBER.size):
+            (index,) = NUMBER.unpack(number)
+            content = _attempt(tasks[index])
+            answers.write(FRAME.pack(index, len(content)) + content)
 
 
 def _attempt(task: Task) -> bytes:

@@ -17,7 +17,7 @@ from typing import Any
 from tinygrad import Device
 from tinygrad.uop.ops import UOp
 
-from . import abi, artifact, capture, forge, lowering, parent, registers, verify
+from . import abi, artifact, capture, firstrun, forge, lowering, parent, registers, verify
 from .driving import Driving
 from .generic import Generic
 from .iqpilot import Supercombo
@@ -44,7 +44,7 @@ def compile_(request: dict[str, Any]) -> dict[str, Any]:
     unit = LAYOUTS[request["layout"]](request)
     with DtypeNotes() as notes:
         files = unit.build()
-        replay = list(verify.replayed(unit.run(files, seed=verify.SEED, steps=verify.STEPS)))
+        replay = firstrun.first_run(unit, files)
     captures = unit.captures(files)
     facts = {"replay": replay, "captures": abi.captured(captures), "notes": notes.notes}
     capture.release_intermediates(*captures.values())

@@ -59,16 +59,19 @@ class Monitoring:
         warps = {"{}x{}".format(*camera): files[warp_file(camera)] for camera in self.cameras}
         return {"dmonitoring_model": files[MODEL_FILE], **warps}
 
-    def run(self, files: dict[str, Any], *, seed: int, steps: int) -> Iterator[Step]:
-        """Watch `steps` frames of every camera."""
-        for camera in self.cameras:
-            random = np.random.RandomState(seed)
-            noise = Noise(random, Nv12.of(*camera).size)
-            for step in range(steps):
-                shot = on_device(noise(step), self.places.frame)
-                transform = on_host(matrix(random, camera, INPUT_SIZE))
-                warped = files[warp_file(camera)](shot, transform)
-                calib = random.uniform(-0.1, 0.1, (1, 3)).astype(np.float32)
-                output = files[MODEL_FILE](input_img=warped, calib=on_host(calib)).numpy()
-                passed = {"dmonitoring_model": Exchange([warped.numpy(), calib], [output])}
-                yield Step("{}x{}".format(*camera), [output], [warped.numpy()], passed)
+    def drives(self, files: dict[str, Any], *, seed: int, steps: int) -> list[Iterator[Step]]:
+        """Of each camera, `steps` frames watched."""
+        return [self._watch(files, camera, np.random.RandomState(seed), steps) for camera in self.cameras]
+
+    def _watch(
+        self, files: dict[str, Any], camera: Any, random: np.random.RandomState, steps: int
+    ) -> Iterator[Step]:
+        noise = Noise(random, Nv12.of(*camera).size)
+        for step in range(steps):
+            shot = on_device(noise(step), self.places.frame)
+            transform = on_host(matrix(random, camera, INPUT_SIZE))
+            warped = files[warp_file(camera)](shot, transform)
+            calib = random.uniform(-0.1, 0.1, (1, 3)).astype(np.float32)
+            output = files[MODEL_FILE](input_img=warped, calib=on_host(calib)).numpy()
+            passed = {"dmonitoring_model": Exchange([warped.numpy(), calib], [output])}
+            yield Step("{}x{}".format(*camera), [output], [warped.numpy()], passed)

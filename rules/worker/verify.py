@@ -6,6 +6,7 @@ Networks are fed what a runtime would feed them, eight frames of each camera wit
 import traceback
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -37,9 +38,10 @@ def _verify(unit: Any, request: dict[str, Any], facts: dict[str, Any]) -> None:
     facts["about"] = {name: abi.about(content) for name, content in files.items()}
     facts["captures"] = abi.captured(unit.captures(files))
     # Another seed goes first: what it leaves behind in an artifact would show in the replay.
-    facts["other"] += replayed(unit.run(files, seed=OTHER_SEED, steps=1))
+    facts["other"] += replayed(chain.from_iterable(unit.drives(files, seed=OTHER_SEED, steps=1)))
     observed: dict[str, Any] = {}
-    facts["replay"] += replayed(_watched(unit.run(files, seed=SEED, steps=STEPS), observed))
+    steps = chain.from_iterable(unit.drives(files, seed=SEED, steps=STEPS))
+    facts["replay"] += replayed(_watched(steps, observed))
     facts["observed"] = save(observed, Path(request["observed"]))
 
 

@@ -1,0 +1,77 @@
+"""Work done side by side by forks of this process, which have all that it has; each answers over a pipe."""
+
+import contextlib
+import os
+import pickle
+import selectors
+import traceback
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import IO, Any
+
+from . import parent
+
+CHUNK = 1 << 20
+DIED: tuple[bool, Any] = False, "its process died"
+
+Fork = tuple[int, int]  # the end of the pipe that it answers on, and its process
+
+
+def cores() -> int:
+    """How many processors this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def fork(work: Callable[[IO[bytes]], None]) -> Fork:
+    """Fork a child that does `work`, which writes its answer to the file it is given, and then ends."""
+    starter = os.getpid()
+    reader, writer = os.pipe()
+    if process := os.fork():
+        os.close(writer)
+        return reader, process
+    try:
+        parent.mind(starter)
+        with open(writer, "wb") as answer:  # noqa: PTH123
+            work(answer)
+    finally:
+        os._exit(0)
+
+
+def answers(forks: Sequence[Fork]) -> list[bytes]:
+    """All that each fork writes until it ends."""
+    said = {reader: bytearray() for reader, _ in forks}
+    with selectors.DefaultSelector() as selector:
+        for reader, process in forks:
+            selector.register(reader, selectors.EVENT_READ, process)
+        while selector.get_map():
+            for key, _ in selector.select():
+                if chunk := os.read(key.fd, CHUNK):
+                    said[key.fd] += chunk
+                    continue
+                selector.unregister(key.fd)
+                os.close(key.fd)
+                with contextlib.suppress(ChildProcessError):  # a resident worker's children reap themselves
+                    os.waitpid(key.data, 0)
+    return [bytes(one) for one in said.values()]
+
+
+def begin(job: Callable[[], Any]) -> Fork:
+    """Do a job in a fork; `results` has what it returns."""
+    return fork(partial(_answer, job))
+
+
+def results(forks: Sequence[Fork]) -> list[Any]:
+    """What the jobs returned. Raises RuntimeError, with its trace, when one raised or its process died."""
+    taken = [pickle.loads(answer) if answer else DIED for answer in answers(forks)]
+    for well, result in taken:
+        if not well:
+            raise RuntimeError(f"a fork failed: {result}")
+    return [result for _, result in taken]
+
+
+def _answer(job: Callable[[], Any], file: IO[bytes]) -> None:
+    try:
+        content = True, job()
+    except Exception:
+        content = False, traceback.format_exc()
+    pickle.dump(content, file, protocol=5)

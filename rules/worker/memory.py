@@ -1,0 +1,50 @@
+"""The CPU's memory, which tinygrad maps shared: what is mapped when a process forks, both would write to."""
+
+import ctypes
+import gc
+import mmap
+import os
+from pathlib import Path
+
+from tinygrad import Device
+from tinygrad.device import LRUAllocator
+from tinygrad.uop.ops import buffers
+
+SHARED_MEMORY = "/dev/zero (deleted)"  # how Linux names an anonymous mapping that forks share
+
+
+def shared() -> set[str]:
+    """The anonymous mappings that a fork would share, as Linux lists them; nothing elsewhere."""
+    maps = Path("/proc/self/maps")
+    lines = maps.read_text().splitlines() if maps.exists() else []
+    return {line.split()[0] for line in lines if line.endswith(SHARED_MEMORY)}
+
+
+def let_go_of_reserves() -> None:
+    """Unmap what tinygrad has freed and keeps for reuse: two forks would take the same piece."""
+    for device in Device._opened_devices:
+        allocator = Device[device].allocator
+        if isinstance(allocator, LRUAllocator):
+            allocator.free_cache()
+
+
+def only_read() -> None:
+    """What this fork shares can be read from here on, not written: a write ends this process, where it would
+    have changed what another one reads. Elsewhere than on Linux, nothing."""
+    mprotect = ctypes.CDLL(None, use_errno=True).mprotect
+    for mapping in shared():
+        start, stop = (int(address, 16) for address in mapping.split("-"))
+        if mprotect(ctypes.c_void_p(start), ctypes.c_size_t(stop - start), mmap.PROT_READ):
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
+
+def let_go(before: set[str]) -> None:
+    """Free every buffer that was made since `before` was all that was shared.
+
+    Raises RuntimeError when any is left.
+    """
+    gc.collect()
+    let_go_of_reserves()
+    gc.collect()
+    if len(buffers) or shared() - before:
+        raise RuntimeError("memory of the first model is still in use, so no other can be forked from it")
