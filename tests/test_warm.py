@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from contract import Project, generated, model
+from contract import Project, generated, model, with_tinygrad
 
 from rules import catalog
 from rules.build import build
@@ -88,3 +88,49 @@ def test_a_worker_that_an_interrupt_ended_is_not_replaced(warm: Warm, tmp_path: 
     with pytest.raises(KeyboardInterrupt):
         compiled(tmp_path, "generic", seed=1, warm=warm)
     assert not (tmp_path / "artifacts/results/m_failure.json").exists()
+
+
+SHUFFLED = """
+import os, pickle, random
+from tinygrad import Tensor, TinyJit
+from tinygrad.engine import realize
+from rules.worker import forks, lowering
+
+tasks = []
+
+class Kept:
+    def imap_unordered(self, work, given):
+        tasks.extend(given)
+        raise StopIteration
+
+def network(image):
+    for width in (8, 16, 8):
+        image = image.conv2d(Tensor.empty(width, image.shape[1], 3, 3), padding=1).relu().max_pool2d()
+    return image.softmax().contiguous().layernorm().contiguous().gelu().sum(axis=1)
+
+realize.get_worker_pool = Kept
+try:
+    network(Tensor.empty(1, 3, 32, 32)).realize()
+except StopIteration:
+    pass
+assert len(tasks) > 5
+
+def lowered(seed):
+    order = random.Random(seed).sample(range(len(tasks)), len(tasks)) if seed else range(len(tasks))
+    answers = {number: lowering._attempt(tasks[number]) for number in order}
+    return [answers[number] for number in range(len(tasks))]
+
+def whole(answers):
+    return pickle.dumps([lowering.canonical(answer) for answer in answers])
+
+made = forks.results([forks.begin(lambda seed=seed: lowered(seed)) for seed in range(6)])
+print(len({tuple(one) for one in made}), len(set(forks.results([forks.begin(lambda one=one: whole(one)) for one in made]))))
+"""
+
+
+def test_what_else_a_fork_has_lowered_does_not_show(tmp_path: Path) -> None:
+    script = tmp_path / "shuffled.py"
+    script.write_text(SHUFFLED)
+    answers, results = map(int, with_tinygrad(script).split())
+    assert answers > 1  # else there is nothing to be made equal
+    assert results == 1

@@ -117,7 +117,7 @@ _known: dict[Any, Any] = {}
 
 
 def canonical(pickled: bytes) -> Any:
-    """Unpickle, with one object for equal strings, tuples and settings in the arguments of the UOps.
+    """Unpickle, with one object for equal values in all that the UOps are made of.
 
     A pickle writes an object once and refers to it from then on, so which of two equal values are the same
     object decides its bytes; left alone, that would tell what a fork had lowered before.
@@ -126,30 +126,38 @@ def canonical(pickled: bytes) -> Any:
 
 
 class _Canonical(pickle.Unpickler):
+    def __init__(self, file: IO[bytes]) -> None:
+        super().__init__(file)
+        self._met: dict[int, tuple[Any, Any]] = {}  # by id: a value, and the object that stands for it
+
     def find_class(self, module: str, name: str) -> Any:
         found = super().find_class(module, name)
-        return _uop if found is UOp else found
+        return self._uop if found is UOp else found
 
+    def _uop(self, op: Any, dtype: Any, src: Any, *rest: Any) -> UOp:
+        return UOp(op, dtype, self._one(src), *map(self._one, rest))
 
-def _uop(op: Any, dtype: Any, src: Any, arg: Any, *rest: Any) -> UOp:
-    return UOp(op, dtype, src, _one(arg), *rest)
-
-
-def _one(value: Any) -> Any:
-    """The object that stands for a value; what is no text, tuple or setting stands for itself."""
-    if isinstance(value, (str, bytes)):
-        identity: Any = value
-    elif type(value) is tuple:
-        value = tuple(map(_one, value))
-        identity = tuple(map(_identity, value))
-    elif dataclasses.is_dataclass(value) and not isinstance(value, (type, DType)):
-        fields = [field.name for field in dataclasses.fields(value)]
-        for name in fields:
-            object.__setattr__(value, name, _one(getattr(value, name)))
-        identity = tuple(_identity(getattr(value, name)) for name in fields)
-    else:
-        return value
-    return _known.setdefault((type(value), identity), value)
+    def _one(self, value: Any) -> Any:
+        """The object that stands for a value; what is not made of values stands for itself."""
+        if id(value) in self._met:
+            return self._met[id(value)][1]
+        if isinstance(value, (str, bytes)):
+            identity: Any = value
+        elif type(value) is tuple:
+            members = tuple(map(self._one, value))
+            identity = tuple(map(_identity, members))
+        elif dataclasses.is_dataclass(value) and not isinstance(value, (type, DType, UOp)):
+            fields = [field.name for field in dataclasses.fields(value)]
+            for name in fields:
+                object.__setattr__(value, name, self._one(getattr(value, name)))
+            identity = tuple(_identity(getattr(value, name)) for name in fields)
+        elif isinstance(value, float) and type(value) is not float:  # tinygrad's own: an object to a pickle
+            identity = repr(value)
+        else:
+            return value
+        one = _known.setdefault((type(value), identity), members if type(value) is tuple else value)
+        self._met[id(value)] = value, one
+        return one
 
 
 def _identity(value: Any) -> Any:
