@@ -124,7 +124,8 @@ def whole(answers):
     return pickle.dumps([lowering.canonical(answer) for answer in answers])
 
 made = forks.results([forks.begin(lambda seed=seed: lowered(seed)) for seed in range(6)])
-print(len({tuple(one) for one in made}), len(set(forks.results([forks.begin(lambda one=one: whole(one)) for one in made]))))
+results = forks.results([forks.begin(lambda one=one: whole(one)) for one in made])
+print(len({tuple(one) for one in made}), len(set(results)))
 """
 
 
