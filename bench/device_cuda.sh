@@ -15,12 +15,17 @@ python=$(cd "$(dirname "$python")" && pwd)/$(basename "$python")
 seconds=${SECONDS_EACH:-15}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-site=$work/site
-mkdir -p "$site" "$work/yard"
+mkdir "$work/yard"
 
-if [ $# -gt 0 ]; then
+if [ $# -gt 0 ]; then # into an environment of its own: a compile does not look into PYTHONPATH
   wheels=$(cd "$1" && pwd)
+  "$python" -m venv --without-pip "$work/venv"
+  site=$("$work/venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
   "$python" -m pip install --quiet --no-index --no-deps --target "$site" "$wheels"/*.whl
+  python=$work/venv/bin/python
+else
+  site=$work/site
+  mkdir "$site"
 fi
 export PYTHONPATH=$site:$repo
 

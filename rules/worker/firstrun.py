@@ -12,12 +12,14 @@ from tinygrad import Device
 
 from . import capture, forks, memory, verify
 
+FORKABLE = {"CPU", "NPY", "PYTHON", "DISK"}  # a GPU's driver does not survive a fork
+
 
 def first_run(unit: Any, files: dict[str, Any]) -> list[dict[str, Any]]:
     """Capture every JIT of the files; what the host compares of each step (see `verify.replayed`)."""
     drives = [verify.replayed(drive) for drive in unit.drives(files, seed=verify.SEED, steps=verify.STEPS)]
     first = [next(drive) for drive in drives]
-    if forks.cores() == 1 or Device.DEFAULT.split(":")[0] != "CPU":
+    if forks.cores() == 1 or not {name.split(":")[0] for name in Device._opened_devices} <= FORKABLE:
         rest = [list(drive) for drive in drives]
     else:
         others = [forks.begin(partial(_again, unit, files, number)) for number in range(1, len(drives))]
