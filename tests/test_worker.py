@@ -240,6 +240,14 @@ for job in (write, lambda: 1 / 0):
     except RuntimeError as error:
         print(str(error).splitlines()[0], str(error).splitlines()[-1])
 print(ones.numpy().sum().item())
+
+def fills(size):
+    return len(bytearray(size))
+
+forks.most_bytes = 0
+forks.results([forks.begin(lambda: fills(100 << 20)), forks.begin(lambda: fills(50 << 20))])
+forks.results([forks.begin(lambda: fills(20 << 20))])
+print(150 << 20 <= forks.most_bytes < 250 << 20)
 """
 
 
@@ -251,4 +259,5 @@ def test_a_fork_that_writes_to_shared_memory_dies_and_is_told(tmp_path: Path) ->
         "a fork failed: its process died a fork failed: its process died",
         "a fork failed: Traceback (most recent call last): ZeroDivisionError: division by zero",
         "100000.0",
+        "True",
     ]

@@ -4,15 +4,22 @@ import contextlib
 import os
 import pickle
 import selectors
+import struct
 import traceback
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import IO, Any
 
-from . import parent
+from . import memory, parent
 
 CHUNK = 1 << 20
+END = struct.Struct(
+    "<8sQ"
+)  # of an answer: that it is whole, and the bytes of memory that the fork had of its own
+WHOLE = b"the end."
 DIED: tuple[bool, Any] = False, "its process died"
+
+most_bytes = 0  # of memory that forks which ran side by side had of their own
 
 Fork = tuple[int, int]  # the end of the pipe that it answers on, and its process
 
@@ -33,12 +40,26 @@ def fork(work: Callable[[IO[bytes]], None]) -> Fork:
         parent.mind(starter)
         with open(writer, "wb") as answer:  # noqa: PTH123
             work(answer)
+            answer.write(END.pack(WHOLE, memory.own_bytes()))
     finally:
         os._exit(0)
 
 
 def answers(forks: Sequence[Fork]) -> list[bytes]:
-    """All that each fork writes until it ends."""
+    """All that each fork wrote, once all have ended; of one that died, nothing."""
+    return _noted(_said(forks))
+
+
+def _noted(said: list[bytes]) -> list[bytes]:
+    """Answers without their ends, which tell how much memory these forks had of their own, all together."""
+    global most_bytes
+    ends = [END.unpack(one[-END.size :]) if len(one) >= END.size else (b"", 0) for one in said]
+    whole = [mark == WHOLE for mark, _ in ends]
+    most_bytes = max(most_bytes, sum(size for (_, size), ended in zip(ends, whole, strict=True) if ended))
+    return [one[: -END.size] if ended else b"" for one, ended in zip(said, whole, strict=True)]
+
+
+def _said(forks: Sequence[Fork]) -> list[bytes]:
     said = {reader: bytearray() for reader, _ in forks}
     with selectors.DefaultSelector() as selector:
         for reader, process in forks:

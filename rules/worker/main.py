@@ -8,8 +8,6 @@ import gc
 import itertools
 import json
 import platform
-import resource
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -17,7 +15,7 @@ from typing import Any
 from tinygrad import Device
 from tinygrad.uop.ops import UOp
 
-from . import abi, artifact, capture, firstrun, forge, lowering, parent, registers, verify
+from . import abi, artifact, capture, firstrun, forge, forks, lowering, memory, parent, registers, verify
 from .driving import Driving
 from .generic import Generic
 from .iqpilot import Supercombo
@@ -73,10 +71,10 @@ def work(request_path: str, result_path: str) -> None:
     """Do what the request file says, then write the result file: all of it, or none."""
     request = json.loads(Path(request_path).read_text())
     started = time.monotonic()
+    forks.most_bytes = 0
     facts = OPERATIONS[request["operation"]](request)
     facts["seconds"] = round(time.monotonic() - started, 3)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    facts["peak_bytes"] = peak if sys.platform == "darwin" else 1024 * peak
+    facts["peak_bytes"] = memory.peak_bytes() + forks.most_bytes
     facts["device"] = Device.DEFAULT
     facts["machine"] = platform.machine()
     facts["renderer"] = type(Device[Device.DEFAULT].renderer).__name__

@@ -1,9 +1,14 @@
-"""The CPU's memory, which tinygrad maps shared: what is mapped when a process forks, both would write to."""
+"""This process's memory and its forks': how much, and which both would write to.
+
+tinygrad maps the CPU's memory shared, so what is mapped when a process forks belongs to both.
+"""
 
 import ctypes
 import gc
 import mmap
 import os
+import resource
+import sys
 from pathlib import Path
 
 from tinygrad import Device
@@ -26,6 +31,25 @@ def let_go_of_reserves() -> None:
         allocator = Device[device].allocator
         if isinstance(allocator, LRUAllocator):
             allocator.free_cache()
+
+
+def peak_bytes() -> int:
+    """The most memory that this process has had in use, what it shares with others included."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else 1024 * peak
+
+
+def own_bytes() -> int:
+    """The most memory that a fork has had of its own: what it has now, and what it had beside that and freed.
+
+    Elsewhere than on Linux all that it has, as if nothing were shared.
+    """
+    rollup = Path("/proc/self/smaps_rollup")
+    if not rollup.exists():
+        return peak_bytes()
+    lines = (line.split() for line in rollup.read_text().splitlines()[1:])
+    found = {name: 1024 * int(size) for name, size, *_ in lines}
+    return found["Private_Dirty:"] + max(0, peak_bytes() - found["Rss:"])
 
 
 def only_read() -> None:
