@@ -21,6 +21,7 @@ from pathlib import Path
 
 import fsspec
 import pytest
+import ssh_server
 from fsspec.implementations.memory import MemoryFileSystem
 from hypothesis import given
 from hypothesis import strategies as st
@@ -256,9 +257,14 @@ def deaf_to_uploads(connection: socket.socket) -> None:
         connection.sendall(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
 
 
-@pytest.fixture(params=["nginx", "bazel", "file", "memory"])
-def url(request, tmp_path: Path) -> Iterator[str]:
-    if request.param in ("file", "memory"):
+@pytest.fixture(params=["nginx", "bazel", "sftp", "file", "memory"])
+def url(request, tmp_path: Path, monkeypatch) -> Iterator[str]:
+    if request.param == "sftp":
+        with ssh_server.running(tmp_path / "sshd") as server:
+            server.settle(tmp_path / "home")
+            monkeypatch.setenv("HOME", str(tmp_path / "home"))
+            yield server.url(tmp_path / "shared", "sftp")
+    elif request.param in ("file", "memory"):
         yield f"{request.param}://{tmp_path}/shared"
     else:
         with nginx(tmp_path / "nginx") if request.param == "nginx" else bazel() as where:
@@ -437,6 +443,20 @@ def test_a_result_whose_bytes_were_dropped_is_built_without_a_word(shared, tmp_p
 
 
 # ---- stores that are not there
+
+
+def test_a_host_whose_key_is_another_gets_and_gives_nothing(tmp_path: Path, monkeypatch) -> None:
+    with ssh_server.running(tmp_path / "sshd") as server:
+        server.settle(tmp_path / "home")
+        monkeypatch.setenv("HOME", str(tmp_path / "home"))
+        known = tmp_path / "home/.ssh/known_hosts"
+        kind, key, *_ = (tmp_path / "sshd/stranger.pub").read_text().split()
+        known.write_text(f"[127.0.0.1]:{server.port} {kind} {key}\n")
+        machine = Machine(tmp_path / "first", Settings(server.url(tmp_path / "shared", "sftp")))
+        assert machine.build().made == "built"
+        (line,) = machine.end()
+    assert "known_hosts" in line
+    assert not (tmp_path / "shared").exists()
 
 
 def test_a_closed_port_costs_a_line(tmp_path: Path) -> None:

@@ -1,33 +1,28 @@
 """Git LFS objects of a repository behind ssh: a real sshd, git over it, and a real LFS server."""
 
-import contextlib
-import getpass
 import hashlib
 import json
 import logging
 import os
 import random
-import shlex
-import shutil
-import socket
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+import ssh_server
 from hypothesis import given
 from hypothesis import strategies as st
 from lfs_server import Fault, LfsServer
+from ssh_server import Sshd
 
 from rules.errors import SourceError
 from rules.sources import git, lfs, ssh
 from rules.sources.refusal import Refused
 from rules.sources.ssh import Address
 
-SBIN = "/usr/local/sbin:/usr/sbin:/sbin"
 FOLDER = "selfdrive/modeld/models"
 MODELS = {name: random.Random(name).randbytes(50_000) for name in ("driving_vision", "driving_policy")}
 SECRET = "Basic aHVzaDpzZWNyZXQ="  # hush:secret
@@ -40,16 +35,25 @@ exit $(cat {code})
 
 
 @dataclass
-class Sshd:
-    """An sshd on 127.0.0.1 with one user, one key, and one command in its PATH."""
+class Forge:
+    """A server whose users have git-lfs-authenticate."""
 
-    folder: Path
-    port: int
+    sshd: Sshd
+
+    @property
+    def folder(self) -> Path:
+        """Where its keys and answers lie."""
+        return self.sshd.folder
 
     @property
     def command(self) -> str:
         """What runs ssh so that it knows this server and has the key."""
-        return f"ssh -F {shlex.quote(str(self.folder / 'config'))}"
+        return self.sshd.command
+
+    @property
+    def port(self) -> int:
+        """Where it listens."""
+        return self.sshd.port
 
     @property
     def asked(self) -> list[str]:
@@ -62,69 +66,21 @@ class Sshd:
         (self.folder / "code").write_text(str(code))
 
     def url(self, path: Path) -> str:
-        return f"ssh://{getpass.getuser()}@127.0.0.1:{self.port}{path}"
+        return self.sshd.url(path)
 
 
 @pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sshd]:
-    program = shutil.which("sshd", path=f"{os.environ['PATH']}:{SBIN}")
-    if not (program and shutil.which("ssh") and shutil.which("ssh-keygen")):
-        pytest.skip("sshd is not on this machine (Debian: openssh-server)")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forge]:
     folder = tmp_path_factory.mktemp("sshd")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        server = Sshd(folder, free.getsockname()[1])
-    _write_keys(server)
-    if os.geteuid() == 0:
-        Path("/run/sshd").mkdir(exist_ok=True)  # sshd(8): it is for root alone
-    with (folder / "log").open("w") as log:
-        child = subprocess.Popen([program, "-D", "-e", "-f", folder / "sshd_config"], stderr=log)
-    try:
-        _wait(server, child)
-        yield server
-    finally:
-        child.terminate()
-        child.wait()
-
-
-def _write_keys(server: Sshd) -> None:
-    folder = server.folder
-    for name in ("host", "user", "stranger"):
-        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / name], check=True)
-    (folder / "authorized").write_text((folder / "user.pub").read_text())
-    kind, key, *_ = (folder / "host.pub").read_text().split()
-    (folder / "known").write_text(f"[127.0.0.1]:{server.port} {kind} {key}\n")
-    tools = folder / "bin"
-    tools.mkdir()
-    words = {name: folder / name for name in ("log", "answer", "code")} | {"log": folder / "asked"}
-    (tools / ssh.COMMAND).write_text(AUTHENTICATE.format(**words))
-    (tools / ssh.COMMAND).chmod(0o755)
-    (folder / "sshd_config").write_text(
-        f"ListenAddress 127.0.0.1\nPort {server.port}\nHostKey {folder}/host\nPidFile none\n"
-        f"AuthorizedKeysFile {folder}/authorized\nStrictModes no\nUsePAM no\nPermitRootLogin yes\n"
-        f"AcceptEnv GIT_PROTOCOL\nPasswordAuthentication no\nKbdInteractiveAuthentication no\n"
-        f"SetEnv PATH={tools}:/usr/local/bin:/usr/bin:/bin\n"
-    )
-    (folder / "config").write_text(
-        f"Host forge\n  HostName 127.0.0.1\n  Port {server.port}\n"
-        f"Host *\n  User {getpass.getuser()}\n  IdentityFile {folder}/user\n  IdentitiesOnly yes\n"
-        f"  UserKnownHostsFile {folder}/known\n  GlobalKnownHostsFile /dev/null\n"
-        f"  StrictHostKeyChecking yes\n  BatchMode yes\n"
-    )
-
-
-def _wait(server: Sshd, child: "subprocess.Popen[bytes]") -> None:
-    for _ in range(100):
-        if child.poll() is not None:
-            break
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", server.port)):
-            return
-        time.sleep(0.05)
-    pytest.skip(f"sshd does not run on this machine: {(server.folder / 'log').read_text()[-300:]}")
+    with ssh_server.running(folder) as server:
+        words = {name: folder / name for name in ("answer", "code")} | {"log": folder / "asked"}
+        (server.tools / ssh.COMMAND).write_text(AUTHENTICATE.format(**words))
+        (server.tools / ssh.COMMAND).chmod(0o755)
+        yield Forge(server)
 
 
 @pytest.fixture
-def sshd(running: Sshd, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Sshd:
+def sshd(running: Forge, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Forge:
     for name in ("asked", "answer", "code"):
         (running.folder / name).unlink(missing_ok=True)
     home = tmp_path / "home"
@@ -176,7 +132,7 @@ Fetch = Callable[..., dict[str, bytes]]
 
 
 @pytest.fixture
-def fetch(tmp_path: Path, sshd: Sshd, bare: Path) -> Fetch:
+def fetch(tmp_path: Path, sshd: Forge, bare: Path) -> Fetch:
     """Fetch the commit's models from a repository into a fresh folder."""
     head = ["git", "-C", bare, "rev-parse", "HEAD"]
     commit = subprocess.run(head, check=True, capture_output=True, text=True).stdout.strip()
@@ -205,7 +161,7 @@ def refusal(fetch: Fetch, repository: object) -> str:
 
 def test_objects_come_from_where_the_ssh_server_says(
     fetch: Fetch,
-    sshd: Sshd,
+    sshd: Forge,
     server: LfsServer,
     bare: Path,
     tmp_path: Path,
@@ -222,14 +178,14 @@ def test_objects_come_from_where_the_ssh_server_says(
 
 
 def test_a_name_of_scp_s_form_with_the_user_s_own_configuration(
-    fetch: Fetch, sshd: Sshd, server: LfsServer, bare: Path
+    fetch: Fetch, sshd: Forge, server: LfsServer, bare: Path
 ) -> None:
     sshd.answers(granted(server))
     assert fetch(f"forge:{bare}") == MODELS
     assert sshd.asked[0] == f"{bare} download"
 
 
-def test_a_path_in_the_user_s_home_is_as_git_says_it(sshd: Sshd) -> None:
+def test_a_path_in_the_user_s_home_is_as_git_says_it(sshd: Forge) -> None:
     sshd.answers("{}")
     for url in (f"ssh://127.0.0.1:{sshd.port}/~a/b c.git", "forge:~a/b c.git"):
         place = ssh.address(url)
@@ -241,7 +197,7 @@ def test_a_path_in_the_user_s_home_is_as_git_says_it(sshd: Sshd) -> None:
 @pytest.mark.parametrize("way", ["GIT_SSH", "core.sshCommand"])
 def test_the_ssh_that_git_runs(
     fetch: Fetch,
-    sshd: Sshd,
+    sshd: Forge,
     server: LfsServer,
     bare: Path,
     tmp_path: Path,
@@ -267,7 +223,7 @@ def test_the_ssh_that_git_runs(
 
 
 def test_a_grant_that_has_ended_is_asked_for_again(
-    fetch: Fetch, sshd: Sshd, server: LfsServer, bare: Path
+    fetch: Fetch, sshd: Forge, server: LfsServer, bare: Path
 ) -> None:
     server.get.append(Fault(drop_after=1000))
     sshd.answers(granted(server, expires_in=-1))
@@ -275,7 +231,9 @@ def test_a_grant_that_has_ended_is_asked_for_again(
     assert len(sshd.asked) == 3  # two objects, and a download that broke
 
 
-def test_a_grant_that_holds_serves_all_tries(fetch: Fetch, sshd: Sshd, server: LfsServer, bare: Path) -> None:
+def test_a_grant_that_holds_serves_all_tries(
+    fetch: Fetch, sshd: Forge, server: LfsServer, bare: Path
+) -> None:
     server.get.append(Fault(drop_after=1000))
     sshd.answers(granted(server))
     assert fetch(sshd.url(bare)) == MODELS
@@ -300,7 +258,7 @@ FORM = "something else than href and header in JSON"
     ],
 )
 def test_an_answer_of_another_form_is_told_and_not_repeated(
-    sshd: Sshd, server: LfsServer, tmp_path: Path, text: str, code: int, told: str
+    sshd: Forge, server: LfsServer, tmp_path: Path, text: str, code: int, told: str
 ) -> None:
     sshd.answers(text.replace("URL", server.url), code)
     url = sshd.url(Path("/a/b.git"))
@@ -312,7 +270,7 @@ def test_an_answer_of_another_form_is_told_and_not_repeated(
     assert "secret" not in str(caught.value)
 
 
-def test_a_server_without_the_command_is_asked_over_https_too(fetch: Fetch, sshd: Sshd, bare: Path) -> None:
+def test_a_server_without_the_command_is_asked_over_https_too(fetch: Fetch, sshd: Forge, bare: Path) -> None:
     tool = sshd.folder / "bin" / ssh.COMMAND
     tool.rename(tool.with_name("away"))
     try:
@@ -324,7 +282,7 @@ def test_a_server_without_the_command_is_asked_over_https_too(fetch: Fetch, sshd
     assert f"https://127.0.0.1{bare}/info/lfs: no answer" in said
 
 
-def test_a_login_that_ssh_refuses_is_told(sshd: Sshd, bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_login_that_ssh_refuses_is_told(sshd: Forge, bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = sshd.folder / "config"
     (sshd.folder / "other").write_text(config.read_text().replace("/user\n", "/stranger\n"))
     monkeypatch.setenv("GIT_SSH_COMMAND", f"ssh -F {sshd.folder}/other")
@@ -334,7 +292,7 @@ def test_a_login_that_ssh_refuses_is_told(sshd: Sshd, bare: Path, monkeypatch: p
         ssh.authenticate(place, ssh.program(lambda: ""))
 
 
-def test_an_ssh_that_is_not_there_is_told(sshd: Sshd, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_ssh_that_is_not_there_is_told(sshd: Forge, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("GIT_SSH_COMMAND")
     monkeypatch.setenv("GIT_SSH", "/nonexistent/ssh")
     with pytest.raises(Refused, match=r"/nonexistent/ssh cannot be run \(No such file or directory\)"):
