@@ -120,6 +120,8 @@ def _flaw(step: Step, content: Content, found: Mapping[str, Any], workspace: Wor
     paths = {output.path for output in outputs}
     if len(paths) < len(outputs) or not {*step.targets} <= paths:
         return f"expected the outputs {', '.join(step.targets)}, got {', '.join(sorted(paths)):.200}"
+    if objection := step.objection({one.name: Digest(one.sha256, one.size) for one in outputs}):
+        return objection
     return workspace.records.flaw(step.record, _record(step, content, outputs, found["facts"], "restored"))
 
 

@@ -145,7 +145,7 @@ class Judge:
         if waiting:
             state = State.UNKNOWN if record else State.STALE
             reasons = [Reason(f"follows {one.task}") for one in waiting]
-            return Decision(step, state, tuple(reasons if record else [Reason("never built"), *reasons]))
+            return Decision(step, state, tuple(reasons if record else [self._unrecorded(step), *reasons]))
         try:
             content = self.content(step)
         except YardError as error:
@@ -157,13 +157,20 @@ class Judge:
 
     def _reasons(self, step: Step, content: Content, record: Record | None) -> list[Reason]:
         if record is None:
-            broken = self.workspace.records.path_of(step.record).exists()
-            return [Reason("its record is not this step's, or cannot be read" if broken else "never built")]
+            return [self._unrecorded(step)]
         reasons = []
         if key_of(content) != record.key:
             reasons = [Reason(*one) for one in _differences(record.content, content)]
         reasons += [reason for output in record.outputs if (reason := self._damage(output))]
+        if objection := step.objection(record.digests):
+            reasons.append(Reason(objection))
         return reasons + self._strays(step, record)
+
+    def _unrecorded(self, step: Step) -> Reason:
+        if self.workspace.records.path_of(step.record).exists():
+            return Reason("its record is not this step's, or cannot be read")
+        built = any(self.workspace.path(target).exists() for target in step.targets)
+        return Reason("its record is missing" if built else "never built")
 
     def damage(self, step: Step) -> list[Reason]:
         """What is wrong on disk, now, with the outputs that the step's record lists."""

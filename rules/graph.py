@@ -16,7 +16,7 @@ from rules.catalog import Camera, Catalog, FlagSet, Model, Release, Source, Tool
 from rules.clients import starpilot
 from rules.decide import Judge
 from rules.errors import ArtifactError, CatalogError, SourceError
-from rules.keeping.digests import Digest
+from rules.keeping.digests import Digest, Stamp
 from rules.keeping.records import Output, Record
 from rules.keys import Content, key_of
 from rules.networks import architecture
@@ -90,6 +90,7 @@ class Graph:
         self.warm = Warm()
         self.room = Room()
         self.lanes = Lanes()
+        self._read_pins: tuple[Stamp, pins.Lock] | None = None
         self.cold = False  # compile every model in a process of its own
         if MONITORING in catalog.models:
             raise CatalogError(
@@ -192,8 +193,15 @@ class Graph:
             if unit.source.kind == "file":
                 self._check_copied(unit, files, found)
             if unit.source.kind in pins.PINNED_KINDS:
-                roles = {name.removesuffix(".onnx"): digest for name, digest in found.items()}
-                pins.settle(pins.path_of(self.catalog.path), unit.id, unit.source, roles)
+                pins.settle(pins.path_of(self.catalog.path), unit.id, unit.source, _roles(found))
+
+        def objection(found: Mapping[str, Digest]) -> str:
+            try:
+                if unit.source.kind in pins.PINNED_KINDS and (lock := self._pins()).of(unit.id, unit.source):
+                    lock.check_all(unit.id, _roles(found))
+            except SourceError as error:
+                return error.what
+            return ""
 
         return Step(
             task=unit.tasks[0],
@@ -204,8 +212,21 @@ class Graph:
             make=make,
             place=lambda name: f"{folder}/{prefix}{name}",
             admit=admit,
+            objection=objection,
             model=unit.id,
         )
+
+    def _pins(self) -> pins.Lock:
+        """The pins as they are now; read again when their file is another. Raises SourceError."""
+        path = pins.path_of(self.catalog.path)
+        try:
+            stamp = self.workspace.digests.look(path)
+        except OSError:
+            self.workspace.digests.look(path.parent)  # it may come
+            return pins.read(path)
+        if self._read_pins is None or self._read_pins[0] != stamp:
+            self._read_pins = stamp, pins.read(path)
+        return self._read_pins[1]
 
     def _check_copied(self, unit: Unit, files: Mapping[str, Path], found: Mapping[str, Digest]) -> None:
         """What was copied in is what the key was made from: no file more, and no other bytes."""
@@ -456,6 +477,11 @@ class Graph:
 
     def _recorded(self, task: str) -> tuple[Output, ...]:
         return self._record(task).outputs
+
+
+def _roles(found: Mapping[str, Digest]) -> dict[str, Digest]:
+    """Files of a source by what they are for."""
+    return {name.removesuffix(".onnx"): digest for name, digest in found.items()}
 
 
 def _check_device(unit: Unit) -> None:

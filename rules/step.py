@@ -30,7 +30,8 @@ class Step:
     is a mistake of the user's. `make` is told the key's content, and uses what that names and nothing newer.
     `place` says where in the workspace an output goes; `targets` are the outputs known before building (a
     step may make more: parts of a large file). `admit` is asked before outputs, by name, are put in place,
-    and raises YardError when they may not be.
+    and raises YardError when they may not be; `objection` says why what once came out is not to be had any
+    more, or nothing.
     """
 
     task: str
@@ -43,6 +44,7 @@ class Step:
     files: Mapping[str, Path] = field(default_factory=dict)
     targets: tuple[str, ...] = ()
     admit: Callable[[Mapping[str, Digest]], None] = lambda _: None
+    objection: Callable[[Mapping[str, Digest]], str] = lambda _: ""
     owns: str | None = None  # a workspace folder in which nothing but this step's outputs may lie
     model: str | None = None
 

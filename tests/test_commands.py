@@ -428,7 +428,15 @@ def test_ignore_leaves_a_task_alone_until_it_is_forgotten(project):
     (project.artifacts / "compiled" / "a_tinygrad.pkl").unlink()
     project.says("ignore", "pkl:a")
     assert project.made() == set()
-    project.says("forget", "pkl:a")
+    record = (project.artifacts / "results" / "a_validation.json").read_bytes()
+    assert "what was built is kept" in project.says("forget", "pkl:a")
+    assert (project.artifacts / "results" / "a_validation.json").read_bytes() == record
+    assert project.made() == {"pkl:a"}
+
+
+def test_a_record_that_is_gone_is_told_from_a_step_that_was_never_built(project):
+    (project.artifacts / "results" / "a_validation.json").unlink()
+    assert project.says("why", "a", "pkl").startswith("pkl:a: its record is missing")
     assert project.made() == {"pkl:a"}
 
 
@@ -437,6 +445,7 @@ def test_a_writer_waits_for_no_one_and_says_who_holds_the_workspace(project, wor
     with holding(project.artifacts / ".store" / "lock", "a test"):
         told = project.says(*words, code=4)
     assert f"process {os.getpid()} holds this workspace" in told and "a test" in told
+    assert ("--wait" in told) == (words == ["pkl:b"])
     assert project.outdated() == {}
 
 

@@ -14,7 +14,9 @@ from pathlib import Path
 import pytest
 from contract import PATH, Project, copied_rules, generated, model
 
-from rules.builders import vitals
+from rules.builders import local, vitals
+from rules.builders.job import Job
+from rules.errors import ArtifactError
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs Linux's /proc")
 
@@ -161,3 +163,32 @@ def test_a_program_that_never_starts_does_not_look_like_a_slow_disk(tmp_path: Pa
     finally:
         with pipe.open("w"):
             child.communicate()
+
+
+LOGS = {
+    "RuntimeError: src:6:40: error: type mismatch": (
+        "Traceback (most recent call last):\n"
+        '  File "worker/main.py", line 3, in work\n'
+        "RuntimeError: src:6:40: error: type mismatch\n"
+        "  call void @r_8(float* %v2)\n"
+        "                        ^\n"
+    ),
+    "no such device": "opening\nno such device\n",
+    "tinygrad.device.CompileError: of this job": (
+        "tinygrad.device.CompileError: of this job\nnote: 1 warning\n"
+    ),
+}
+
+
+@pytest.mark.parametrize("cause", LOGS)
+def test_a_failure_is_told_by_what_was_raised_last_in_its_own_job(cause: str, tmp_path: Path) -> None:
+    log = tmp_path / "birch.log"
+    log.write_text(
+        f"=== compile birch before\nValueError: of another job\n=== compile birch now\n{LOGS[cause]}"
+    )
+    empty = Path()
+    job = Job("birch", {"operation": "compile"}, {}, empty, empty, tmp_path, log)
+    with pytest.raises(ArtifactError) as caught:
+        local.facts(job, tmp_path / "none.json", "failed")
+    assert caught.value.what == f"birch: compile failed: {cause}"
+    assert str(log) in str(caught.value)

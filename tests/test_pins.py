@@ -252,3 +252,22 @@ def test_a_source_that_cannot_be_fetched_is_told_and_pins_nothing(yard, monkeypa
     assert code == 2
     assert "pop==1.0" in err
     assert not (folder / "models.lock.json").exists()
+
+
+def test_what_was_built_from_another_source_than_is_pinned_is_out_of_date(yard):
+    folder, model = yard
+    assert doit(folder)[0] == 0
+    assert doit(folder, "outdated")[2].startswith("nothing is outdated")
+    lock = folder / "models.lock.json"
+    pinned = lock.read_text()
+    lock.write_text(pinned.replace(model.sha256, THREE.sha256))  # as a pull of somebody else's pin does
+    code, out, _ = doit(folder, "outdated")
+    assert code == 0
+    assert "  pop: its source is not what models.lock.json pins: model.onnx: expected sha256" in out
+    assert THREE.sha256 in out
+    code, out, err = doit(folder, "onnx:pop")
+    assert code != 0
+    assert f"got {model.sha256}" in out + err
+    assert "doit pin --update pop" in out + err
+    lock.write_text(pinned)
+    assert doit(folder, "outdated")[2].startswith("nothing is outdated")

@@ -123,8 +123,11 @@ def lowered(seed):
 def whole(answers):
     return pickle.dumps([lowering.canonical(answer) for answer in answers])
 
-made = forks.results([forks.begin(lambda seed=seed: lowered(seed)) for seed in range(6)])
-results = forks.results([forks.begin(lambda one=one: whole(one)) for one in made])
+def results(jobs):
+    return [forks.result(answer) for answer in forks.answers([forks.begin(job) for job in jobs])]
+
+made = results([lambda seed=seed: lowered(seed) for seed in range(6)])
+results = results([lambda one=one: whole(one) for one in made])
 print(len({tuple(one) for one in made}), len(set(results)))
 """
 

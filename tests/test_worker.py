@@ -1,6 +1,7 @@
 """The captured functions against plain numpy and onnxruntime: warps, queues, both contracts."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -233,10 +234,14 @@ def reads():
 
 ones = Tensor.ones(100_000).contiguous().realize()
 shared = ones.uop.buffer._buf.va_addr
-print(forks.results([forks.begin(reads), forks.begin(lambda: 1)]))
+def results(*jobs):
+    return [forks.result(answer) for answer in forks.answers([forks.begin(job) for job in jobs])]
+
+print("said once", end="")
+print("", results(reads, lambda: print(" and in a fork", end="") or 1))
 for job in (write, lambda: 1 / 0):
     try:
-        forks.results([forks.begin(reads), forks.begin(job)])
+        results(reads, job)
     except RuntimeError as error:
         print(str(error).splitlines()[0], str(error).splitlines()[-1])
 print(ones.numpy().sum().item())
@@ -245,8 +250,8 @@ def fills(size):
     return len(bytearray(size))
 
 forks.most_bytes = 0
-forks.results([forks.begin(lambda: fills(100 << 20)), forks.begin(lambda: fills(50 << 20))])
-forks.results([forks.begin(lambda: fills(20 << 20))])
+results(lambda: fills(100 << 20), lambda: fills(50 << 20))
+results(lambda: fills(20 << 20))
 print(150 << 20 <= forks.most_bytes < 250 << 20)
 """
 
@@ -255,9 +260,50 @@ def test_a_fork_that_writes_to_shared_memory_dies_and_is_told(tmp_path: Path) ->
     script = tmp_path / "forked.py"
     script.write_text(FORKED)
     assert with_tinygrad(script).splitlines() == [
-        "[(100000.0, 16.0), 1]",
+        "said once and in a fork [(100000.0, 16.0), 1]",
         "a fork failed: its process died a fork failed: its process died",
         "a fork failed: Traceback (most recent call last): ZeroDivisionError: division by zero",
         "100000.0",
         "True",
     ]
+
+
+KILLED = """
+import gc, os, signal
+import numpy as np
+from tinygrad import Tensor
+from rules.worker import firstrun
+from rules.worker.feed import Step
+
+class Unit:
+    starter = os.getpid()
+
+    def captures(self, files):
+        return {}
+
+    def drives(self, files, seed, steps):
+        return [self.drive(camera, steps) for camera in range(3)]
+
+    def drive(self, camera, steps):
+        for step in range(steps):
+            if camera == DEADLY and step and os.getpid() != self.starter:
+                os.kill(os.getpid(), signal.SIGKILL)
+            yield Step(str(camera), [np.array([camera, step], np.float32)], [], {})
+
+gc.disable()  # as a compile does
+Tensor.ones(8).contiguous().realize()
+replays = []
+for DEADLY in (1, None):
+    replays.append(firstrun.first_run(Unit(), {}))
+assert replays[0] == replays[1]
+print(len(replays[0]), [step["label"] for step in replays[0]] == sorted("012" * 8))
+"""
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="a single processor: nothing is forked")
+def test_a_camera_whose_fork_was_killed_is_driven_all_the_same(tmp_path: Path) -> None:
+    script = tmp_path / "killed.py"
+    script.write_text(KILLED)
+    warned, told = with_tinygrad(script).splitlines()
+    assert warned.startswith("warning: a process that drove a camera died")
+    assert told == "24 True"

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -14,6 +15,7 @@ from rules.builders.job import Job
 from rules.errors import ArtifactError
 
 PATH = "/usr/local/bin:/usr/bin:/bin:/opt/homebrew/bin"
+RAISED = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Exit|Interrupt)(: |$)")  # how a traceback ends
 SIGNS = {  # a path that exists on machines with such a device
     "QCOM": ("/dev/kgsl-3d0",),
     "CUDA": ("/dev/nvidiactl", "/proc/driver/nvidia/version"),
@@ -91,12 +93,18 @@ def run(job: Job) -> dict[str, Any]:
     )
 
 
+def _last_words(log: str) -> str:
+    """What a log ends in: the exception of its last traceback, whose message may have many lines."""
+    lines = [line for line in log.splitlines() if line.strip()]
+    begun = max((number for number, line in enumerate(lines) if line.startswith("===")), default=0)
+    raised = [line for line in lines[begun:] if RAISED.match(line)]
+    return (raised or lines)[-1]
+
+
 def facts(job: Job, result: Path, how: str) -> dict[str, Any]:
     """The result a worker left; raises ArtifactError, saying `how` it ended, when it left none."""
     if not result.exists():
-        lines = [line for line in job.log.read_text(errors="replace").splitlines() if line.strip()]
-        raise ArtifactError(
-            f"{job.label}: {job.request['operation']} {how}: {lines[-1]}", fix=f"read {job.log}"
-        )
+        cause = _last_words(job.log.read_text(errors="replace"))
+        raise ArtifactError(f"{job.label}: {job.request['operation']} {how}: {cause}", fix=f"read {job.log}")
     found: dict[str, Any] = json.loads(result.read_text())
     return found

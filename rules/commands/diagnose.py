@@ -105,5 +105,10 @@ def _record(told: dict[str, Any]) -> str:
 
 def _toolchain(content: dict[str, Any]) -> str:
     """The toolchain that a key holds: versions as they are, digests cut short."""
-    told = ((name, str(content[name])) for name in ("tinygrad", "python", "numpy") if name in content)
-    return ", ".join(f"{name} {value[:12]}" for name, value in told)
+    parts = []
+    for name in ("tinygrad", "python", "numpy"):
+        value = content.get(name)
+        known = [value.get("version"), value.get("tree")] if isinstance(value, dict) else [value]
+        if told := [str(one)[:12] for one in known if one is not None]:
+            parts.append(f"{name} {' '.join(told)}")
+    return ", ".join(parts)

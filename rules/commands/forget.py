@@ -39,8 +39,11 @@ def attach(database: Any, yard: "Yard") -> None:
     remove, remove_all = database.remove, database.remove_all
 
     def remove_record(task: str) -> None:
+        ignored = task in yard.graph.steps and database._get(task, "ignore:")
         remove(task)
-        if task in yard.graph.steps:
+        if ignored:
+            print(f"{task} is no longer ignored, and what was built is kept")
+        elif task in yard.graph.steps:
             forget(yard, yard.graph.steps[task])
 
     def remove_records() -> None:

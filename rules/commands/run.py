@@ -2,6 +2,7 @@
 
 import contextlib
 import inspect
+import shlex
 import signal
 import sys
 from typing import TYPE_CHECKING, Any
@@ -88,7 +89,7 @@ class Run(AnyOrder, DoitRun):  # type: ignore[misc]
             raise self._refusal
         yard.force = options["always"]
         yard.graph.cold = cold
-        with holding(yard.workspace.lock, "doit " + " ".join(self.sel_tasks or []), wait=wait):
+        with holding(yard.workspace.lock, shlex.join(["doit", *sys.argv[1:]]), wait=wait):
             yard.begin()
             yard.workspace.store.sweep()
             if verify:

@@ -26,11 +26,11 @@ class Held(WorkspaceError):
 
 
 @contextlib.contextmanager
-def holding(path: Path, what: str, *, wait: bool = False) -> Iterator[None]:
+def holding(path: Path, what: str, *, wait: bool | None = None) -> Iterator[None]:
     """Hold a workspace while the block runs; `what` tells others what runs, in the file `path` of its store.
 
-    Raises Held, naming the holder, when it is taken and `wait` is false, and WorkspaceError where nothing can
-    be written, or the file system has no locks.
+    `wait` is None for a command that cannot wait. Raises Held, naming the holder, when the workspace is taken
+    and `wait` is not true, and WorkspaceError where nothing can be written, or the file system has no locks.
     """
     folder = path.parent.parent
     try:
@@ -38,7 +38,9 @@ def holding(path: Path, what: str, *, wait: bool = False) -> Iterator[None]:
         path.touch()
     except OSError as error:
         raise unwritable(folder, cause(error)) from None
-    with _locked(folder, os.O_RDONLY, path, wait) as one, _locked(path, os.O_RDWR, path, wait) as other:
+    again = f"wait for it, then {what}" if wait is None else "wait for it, or add --wait"
+    taken = None if wait else again
+    with _locked(folder, os.O_RDONLY, path, taken) as one, _locked(path, os.O_RDWR, path, taken) as other:
         if one is None and other is None:
             raise WorkspaceError(
                 f"{folder}: its file system has no locks, so another run could go on there at the same time",
@@ -50,14 +52,17 @@ def holding(path: Path, what: str, *, wait: bool = False) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _locked(place: Path, access: int, path: Path, wait: bool) -> Iterator[int | None]:
-    """A descriptor of the locked file or folder, or None where the file system has no such locks."""
+def _locked(place: Path, access: int, path: Path, taken: str | None) -> Iterator[int | None]:
+    """A descriptor of the locked file or folder, or None where the file system has no such locks.
+
+    `taken` is what to do when another holds it; None is to wait here.
+    """
     with contextlib.ExitStack() as stack:
         while True:
             descriptor = os.open(place, access | (os.O_CREAT if access == os.O_RDWR else 0), 0o666)
             stack.callback(os.close, descriptor)
             try:
-                _lock(descriptor, path, wait)
+                _lock(descriptor, path, taken)
             except OSError as error:
                 if error.errno not in NO_LOCKS:
                     raise
@@ -68,13 +73,13 @@ def _locked(place: Path, access: int, path: Path, wait: bool) -> Iterator[int | 
                 return
 
 
-def _lock(descriptor: int, path: Path, wait: bool) -> None:
+def _lock(descriptor: int, path: Path, taken: str | None) -> None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         folder = path.parent.parent
-        if not wait:
-            raise Held(f"{folder}: {_holder(path, folder)}", fix="wait for it, or add --wait") from None
+        if taken is not None:
+            raise Held(f"{folder}: {_holder(path, folder)}", fix=taken) from None
         print(f"waiting: {_holder(path, folder)}", flush=True)
         fcntl.flock(descriptor, fcntl.LOCK_EX)
 

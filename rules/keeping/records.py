@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from rules.errors import WorkspaceError
-from rules.keeping.digests import Digests, Stamp
+from rules.keeping.digests import Digest, Digests, Stamp
 from rules.keeping.files import write_bytes
 from rules.keys import key_of
 
@@ -51,6 +51,11 @@ class Record:
     built_at: str  # ISO 8601, UTC
     seconds: float
     facts: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def digests(self) -> dict[str, Digest]:
+        """What came out, by name."""
+        return {output.name: Digest(output.sha256, output.size) for output in self.outputs}
 
 
 class Records:

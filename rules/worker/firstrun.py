@@ -19,12 +19,17 @@ def first_run(unit: Any, files: dict[str, Any]) -> list[dict[str, Any]]:
     """Capture every JIT of the files; what the host compares of each step (see `verify.replayed`)."""
     drives = [verify.replayed(drive) for drive in unit.drives(files, seed=verify.SEED, steps=verify.STEPS)]
     first = [next(drive) for drive in drives]
-    if forks.cores() == 1 or not {name.split(":")[0] for name in Device._opened_devices} <= FORKABLE:
-        rest = [list(drive) for drive in drives]
-    else:
-        others = [forks.begin(partial(_again, unit, files, number)) for number in range(1, len(drives))]
-        rest = [list(drives[0]), *forks.results(others)]
-    return list(chain.from_iterable((one, *more) for one, more in zip(first, rest, strict=True)))
+    can_fork = {name.split(":")[0] for name in Device._opened_devices} <= FORKABLE
+    helped = range(1, min(len(drives), forks.cores()) if can_fork else 1)
+    begun = [forks.begin(partial(_again, unit, files, number)) for number in helped]
+    rest = {number: list(drive) for number, drive in enumerate(drives) if number not in helped}
+    for number, answer in zip(helped, forks.answers(begun), strict=True):
+        if answer:
+            rest[number] = forks.result(answer)
+        else:  # killed, for its memory perhaps: here that camera has come as far as its first frame
+            print("warning: a process that drove a camera died; its frames are driven once more", flush=True)
+            rest[number] = list(drives[number])
+    return list(chain.from_iterable((one, *rest[number]) for number, one in enumerate(first)))
 
 
 def _again(unit: Any, files: dict[str, Any], number: int) -> list[dict[str, Any]]:

@@ -18,7 +18,7 @@ from typing import Any
 
 from tinygrad import Device
 
-from . import memory, parent
+from . import forks, memory, parent
 
 DONE, FAILED = b"1", b"0"
 MESSAGE_BYTES = 65536
@@ -69,7 +69,9 @@ def _do(message: dict[str, Any], work: Work, answer: int) -> bool:
         work(message["request"], message["result"])
     except BaseException:
         traceback.print_exc()
+        forks.flush()
         os.write(answer, FAILED)
         return False
+    forks.flush()
     os.write(answer, DONE)
     return True

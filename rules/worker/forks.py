@@ -5,6 +5,7 @@ import os
 import pickle
 import selectors
 import struct
+import sys
 import traceback
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -33,6 +34,7 @@ def fork(work: Callable[[IO[bytes]], None]) -> Fork:
     """Fork a child that does `work`, which writes its answer to the file it is given, and then ends."""
     starter = os.getpid()
     reader, writer = os.pipe()
+    flush()
     if process := os.fork():
         os.close(writer)
         return reader, process
@@ -41,8 +43,17 @@ def fork(work: Callable[[IO[bytes]], None]) -> Fork:
         with open(writer, "wb") as answer:  # noqa: PTH123
             work(answer)
             answer.write(END.pack(WHOLE, memory.own_bytes()))
+    except BaseException:
+        traceback.print_exc()
     finally:
+        flush()
         os._exit(0)
+
+
+def flush() -> None:
+    """Write out what was printed: a fork would print it again, or its end would lose it."""
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
 
 
 def answers(forks: Sequence[Fork]) -> list[bytes]:
@@ -77,17 +88,16 @@ def _said(forks: Sequence[Fork]) -> list[bytes]:
 
 
 def begin(job: Callable[[], Any]) -> Fork:
-    """Do a job in a fork; `results` has what it returns."""
+    """Do a job in a fork; `result` has what it returns."""
     return fork(partial(_answer, job))
 
 
-def results(forks: Sequence[Fork]) -> list[Any]:
-    """What the jobs returned. Raises RuntimeError, with its trace, when one raised or its process died."""
-    taken = [pickle.loads(answer) if answer else DIED for answer in answers(forks)]
-    for well, result in taken:
-        if not well:
-            raise RuntimeError(f"a fork failed: {result}")
-    return [result for _, result in taken]
+def result(answer: bytes) -> Any:
+    """What a job returned. Raises RuntimeError when it raised, with its trace, or when its process died."""
+    well, returned = pickle.loads(answer) if answer else DIED
+    if not well:
+        raise RuntimeError(f"a fork failed: {returned}")
+    return returned
 
 
 def _answer(job: Callable[[], Any], file: IO[bytes]) -> None:
