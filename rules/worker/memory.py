@@ -30,6 +30,7 @@ def let_go_of_reserves() -> None:
     for device in Device._opened_devices:
         allocator = Device[device].allocator
         if isinstance(allocator, LRUAllocator):
+            Device[device].synchronize()  # freeing does; the first time, it takes memory for that
             allocator.free_cache()
 
 
