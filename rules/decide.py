@@ -15,6 +15,8 @@ from rules.keys import Content, differences, key_of
 from rules.step import Step
 from rules.workspace import Workspace
 
+NEVER_BUILT = "never built"
+
 
 def is_litter(name: str) -> bool:
     """Whether a file's name is one that macOS, or a killed run of ours, leaves behind."""
@@ -170,7 +172,7 @@ class Judge:
         if self.workspace.records.path_of(step.record).exists():
             return Reason("its record is not this step's, or cannot be read")
         built = any(self.workspace.path(target).exists() for target in step.targets)
-        return Reason("its record is missing" if built else "never built")
+        return Reason("its record is missing" if built else NEVER_BUILT)
 
     def damage(self, step: Step) -> list[Reason]:
         """What is wrong on disk, now, with the outputs that the step's record lists."""

@@ -184,8 +184,10 @@ class Yard:
 
     def why(self, step: "Step") -> str:
         """The first reason for building a step that has been built before; nothing for a new one."""
-        decision = self.graph.judge.decide(step)
-        return str(decision.reasons[0]) if decision.record and decision.reasons else ""
+        from rules.decide import NEVER_BUILT
+
+        reasons = map(str, self.graph.judge.decide(step).reasons)
+        return next((reason for reason in reasons if reason != NEVER_BUILT), "")
 
     def are_fresh(self, steps: Iterable["Step"]) -> bool:
         """doit's question about a group."""

@@ -34,6 +34,7 @@ tinygrad = "0.14.0"
 DEV = "CPU:X86"
 CC = "echo" # opening its CPU device, tinygrad 0.14.0 has $CC compile four programs that nothing then runs
 FLOAT16 = 1
+tolerance = { default = 0.02 } # of float16: largest difference by largest number
 IMAGE = 0
 NUM_CPU_THREADS = 1
 PARALLEL = 0
@@ -48,6 +49,7 @@ PARALLEL = 0
 [flags.qcom] # the comma device, split models
 DEV = "QCOM"
 FLOAT16 = 1
+tolerance = { default = 0.02 }
 IMAGE = 2
 JIT_BATCH_SIZE = 0
 NOLOCALS = 1
@@ -64,6 +66,7 @@ absent = ["QCOM_PRIORITY"]
 DEV = "USB+AMD:LLVM"
 WARP_DEV = "QCOM"
 FLOAT16 = 1
+tolerance = { default = 0.02 }
 JIT_BATCH_SIZE = 0
 GMMU = 0
 TC_OPT = 2
