@@ -382,12 +382,15 @@ def holder(path: Path) -> "subprocess.Popen[str]":
 def test_a_second_run_is_told_who_holds_the_workspace(tmp_path: Path) -> None:
     lock = tmp_path / "artifacts" / ".store" / "lock"
     with holder(lock) as child:
-        with pytest.raises(Held) as refused, holding(lock, "doit"):
+        with pytest.raises(Held) as refused, holding(lock, "doit", wait=False):
+            pass
+        with pytest.raises(Held) as unable, holding(lock, "doit fsck"):
             pass
         child.communicate()
-    assert f"process {child.pid}" in str(refused.value)
-    assert "doit pkl:pop" in str(refused.value)
-    assert "--wait" in str(refused.value)
+    for one, advice in ((refused, "or add --wait"), (unable, "then doit fsck")):
+        assert f"process {child.pid}" in str(one.value)
+        assert "doit pkl:pop" in str(one.value)
+        assert f"wait for it, {advice}" in str(one.value)
     with holding(lock, "doit"):
         pass
 
