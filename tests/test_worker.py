@@ -300,7 +300,7 @@ print(len(replays[0]), [step["label"] for step in replays[0]] == sorted("012" * 
 """
 
 
-@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="a single processor: nothing is forked")
+@pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="a single processor: nothing is forked")
 def test_a_camera_whose_fork_was_killed_is_driven_all_the_same(tmp_path: Path) -> None:
     script = tmp_path / "killed.py"
     script.write_text(KILLED)
