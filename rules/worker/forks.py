@@ -14,10 +14,8 @@ from typing import IO, Any
 from . import memory, parent
 
 CHUNK = 1 << 20
-END = struct.Struct(
-    "<8sQ"
-)  # of an answer: that it is whole, and the bytes of memory that the fork had of its own
 WHOLE = b"the end."
+END = struct.Struct("<8sQ")  # of an answer: WHOLE, and how many bytes of memory the fork had of its own
 DIED: tuple[bool, Any] = False, "its process died"
 
 most_bytes = 0  # of memory that forks which ran side by side had of their own

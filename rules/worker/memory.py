@@ -45,10 +45,11 @@ def own_bytes() -> int:
 
     Elsewhere than on Linux all that it has, as if nothing were shared.
     """
-    rollup = Path("/proc/self/smaps_rollup")
-    if not rollup.exists():
+    try:
+        rollup = Path("/proc/self/smaps_rollup").read_text()
+    except OSError:
         return peak_bytes()
-    lines = (line.split() for line in rollup.read_text().splitlines()[1:])
+    lines = (line.split() for line in rollup.splitlines()[1:])
     found = {name: 1024 * int(size) for name, size, *_ in lines}
     return found["Private_Dirty:"] + max(0, peak_bytes() - found["Rss:"])
 
