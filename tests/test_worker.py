@@ -1,7 +1,6 @@
 """The captured functions against plain numpy and onnxruntime: warps, queues, both contracts."""
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -272,8 +271,10 @@ KILLED = """
 import gc, os, signal
 import numpy as np
 from tinygrad import Tensor
-from rules.worker import firstrun
+from rules.worker import firstrun, forks
 from rules.worker.feed import Step
+
+forks.cores = lambda: 2  # on any machine: a single processor can run forks, too
 
 class Unit:
     starter = os.getpid()
@@ -300,7 +301,6 @@ print(len(replays[0]), [step["label"] for step in replays[0]] == sorted("012" * 
 """
 
 
-@pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="a single processor: nothing is forked")
 def test_a_camera_whose_fork_was_killed_is_driven_all_the_same(tmp_path: Path) -> None:
     script = tmp_path / "killed.py"
     script.write_text(KILLED)
