@@ -24,10 +24,15 @@ class Opcode(NamedTuple):
 def first_difference(one: Path, other: Path) -> str | None:
     """The first opcode in which two in-band pickles differ, in words; None when they are the same.
 
-    Raises ValueError when one of them is no pickle.
+    A frame's length follows from what is in it, so it is told only when nothing else differs. Raises
+    ValueError when one of them is no pickle.
     """
+    return _difference(one, other, frames=False) or _difference(one, other, frames=True)
+
+
+def _difference(one: Path, other: Path, *, frames: bool) -> str | None:
     with one.open("rb") as left, other.open("rb") as right:
-        pairs = itertools.zip_longest(_opcodes(left), _opcodes(right))
+        pairs = itertools.zip_longest(_opcodes(left, frames), _opcodes(right, frames))
         for number, (a, b) in enumerate(pairs):
             if a is None or b is None:
                 ended, going = ("the first", b) if a is None else ("the second", a)
@@ -37,9 +42,10 @@ def first_difference(one: Path, other: Path) -> str | None:
     return None
 
 
-def _opcodes(file: Any) -> Any:
+def _opcodes(file: Any, frames: bool) -> Any:
     for opcode, argument, position in pickletools.genops(file):
-        yield Opcode(opcode.name, argument, position or 0)
+        if frames or opcode.name != "FRAME":
+            yield Opcode(opcode.name, argument, position or 0)
 
 
 def _shown(opcode: Opcode | None) -> str:
