@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from rules.worker.runtime import messages
 from rules.worker.runtime.decode import TIMES, cut, decode, exponential, sigmoid, softmax
-from rules.worker.runtime.messages import REST, Action, Publisher, acceleration_of, curvature_of, next_action
+from rules.worker.runtime.eras import STARPILOT_JULY
+from rules.worker.runtime.messages import Publisher, Shot
 
 E = math.e
 
@@ -117,9 +118,9 @@ def test_plan_of_five_hypotheses_is_the_one_that_weighs_most():
     assert (heads["plan"] == 2).all()
     assert heads["plan_stds"] == pytest.approx(np.full((33, 15), math.exp(0.2)))
     total = 1 + E + E**3 + E**2 + E
-    assert heads["plan_weights"][:, 0] == pytest.approx(np.array([1, E, E**3, E**2, E]) / total)
-    assert heads["plan_hypotheses"][:, 0, 0].tolist() == [0, 1, 2, 3, 4]
-    assert heads["plan_hypotheses_stds"].shape == (5, 33, 15)
+    assert heads["plan_weights"][:, 0] == pytest.approx(np.array([E**3, E**2, E, E, 1]) / total)
+    assert heads["plan_hypotheses"][:, 0, 0].tolist() == [2, 3, 4, 1, 0], "all three by falling weight"
+    assert heads["plan_stds_hypotheses"][:, 0, 0] == pytest.approx(np.exp([0.2, 0.3, 0.4, 0.1, 0]))
 
 
 def test_leads_of_two_hypotheses_each_choose_their_own():
@@ -130,6 +131,24 @@ def test_leads_of_two_hypotheses_each_choose_their_own():
     assert heads["lead"][:, 0, 0].tolist() == [1, 2, 2]
     assert heads["lead_stds"][:, 0, 0] == pytest.approx([1, E, E])
     assert heads["lead_weights"].sum(axis=0) == pytest.approx([1, 1, 1])
+    assert heads["lead_hypotheses"][:, 0, 0].tolist() == [1, 2], "in the model's own order"
+
+
+def test_an_action_of_two_columns_is_raw_and_of_four_a_mixture():
+    assert alone("action", [3, -1])["action"].tolist() == [3, -1]
+    assert "action_stds" not in alone("action", [3, -1])
+    mixed = alone("action", [3, -1, 0, 1])
+    assert mixed["action"].tolist() == [3, -1]
+    assert mixed["action_stds"] == pytest.approx([1, E])
+
+
+def test_a_curvature_may_come_without_its_deviation():
+    assert alone("desired_curvature", [0.5])["desired_curvature"].tolist() == [0.5]
+    assert alone("desired_curvature", [0.5, 0])["desired_curvature_stds"].tolist() == [1]
+
+
+def test_planplus_is_decoded_as_a_plan():
+    assert alone("planplus", np.arange(990))["planplus"][1, 0] == 15
 
 
 def test_leads_of_one_hypothesis():
@@ -159,8 +178,8 @@ def test_driver_monitoring_heads_of_one_seat():
         "wheel_on_right": slice(13, 14),
     }
     output = vector(1, 2, 3, 4, 5, 6, 0, 0, 0, 1, 1, 1, 0, math.log(3))
-    state = messages.driver_state(decode(output, slices))
-    assert list(state) == ["rightDriverData", "wheelOnRightProb"]
+    state = messages.driver_state(decode(output, slices), shot())
+    assert "leftDriverData" not in state
     seat = state["rightDriverData"]
     assert (seat["faceOrientation"], seat["facePosition"]) == ([1, 2, 3], [4, 5])
     assert seat["facePositionStd"] == pytest.approx([E, E])
@@ -206,9 +225,9 @@ def test_old_supercombos_decode_by_their_own_slices(metadata, name):
     assert heads["plan_weights"].shape == (5, 1)
     assert heads["lead"].shape == (3, 6, 4)
     assert heads["desired_curvature"].shape == (1,)
-    filled = Publisher(15.0).messages(heads, 0, 0.01, 0.0)["modelV2"]
-    known = about["output_slices"]["meta"] in (slice(5868, 5916), slice(5868, 5923))
-    assert ("disengagePredictions" in filled["meta"]) == known
+    filled = published(heads)["modelV2"]
+    meta = about["output_slices"]["meta"]
+    assert ("disengagePredictions" in filled["meta"]) == (meta.stop - meta.start in (48, 53, 55))
     assert filled["meta"]["engagedProb"] == 0.5
 
 
@@ -217,7 +236,7 @@ def test_split_models_decode_by_their_own_slices(metadata):
     heads = {}
     for about in (vision, policy):
         heads |= decode(np.zeros(about["output_shapes"]["outputs"][1], np.float32), about["output_slices"])
-    filled = Publisher(15.0).messages(heads, 7, 0.01, 0.5)
+    filled = published(heads, frame_id=7, drop_ratio=0.5)
     model = filled["modelV2"]
     assert model["frameId"] == 7
     assert model["frameDropPerc"] == 50
@@ -232,9 +251,11 @@ def test_split_models_decode_by_their_own_slices(metadata):
 
 def test_driver_monitoring_decodes_by_its_own_slices(metadata):
     about = metadata("dmonitoring_model_metadata.pkl")
-    state = messages.driver_state(decode(np.zeros(553, np.float32), about["output_slices"]))
+    heads = decode(np.zeros(553, np.float32), about["output_slices"])
+    state = messages.driver_state(heads, shot(seconds=0.01))
     assert state["leftDriverData"].keys() == state["rightDriverData"].keys()
     assert state["leftDriverData"]["phoneProb"] == state["wheelOnRightProb"] == 0.5
+    assert (state["gpuExecutionTime"], state["rawPredictions"]) == (0.01, "")
 
 
 # ---- messages
@@ -245,62 +266,70 @@ def test_points_in_time_and_space():
     assert messages.DISTANCES[[0, 16, 32]].tolist() == [0, 48, 192]
 
 
+def shot(**known):
+    """A frame after which nothing was dropped."""
+    plain = {"frame_id": 0, "seconds": 0.01, "age": 0, "dropped": 0, "drop_ratio": 0.0, "desire": np.zeros(8)}
+    return Shot(**{**plain, **known})
+
+
+def published(heads, **known):
+    """The messages of one frame."""
+    return Publisher(15.0, STARPILOT_JULY, None).messages(heads, shot(**known))
+
+
+CURVES = ("position", "velocity", "acceleration", "orientation", "orientationRate")
+
+
 def test_plan_columns_by_the_runtimes_names():
     plan = np.tile(np.arange(15, dtype=np.float32), (33, 1))
-    model = Publisher(15.0).messages({"plan": plan, "plan_stds": plan + 100}, 0, 0.01, 0.0)["modelV2"]
-    firsts = {name: [model[name][axis][0] for axis in ("x", "y", "z", "xStd")] for name in list(model)[4:9]}
-    assert firsts == {
-        "position": [0, 1, 2, 100],
-        "velocity": [3, 4, 5, 103],
-        "acceleration": [6, 7, 8, 106],
-        "orientation": [9, 10, 11, 109],
-        "orientationRate": [12, 13, 14, 112],
-    }
+    model = published({"plan": plan, "plan_stds": plan + 100})["modelV2"]
+    firsts = {name: [model[name][axis][0] for axis in ("x", "y", "z")] for name in CURVES}
+    assert firsts == {name: [3 * n, 3 * n + 1, 3 * n + 2] for n, name in enumerate(CURVES)}
     assert model["position"]["t"][16] == 2.5
-    assert not model.keys() & {"laneLines", "roadEdges", "leadsV3", "meta", "confidence"}
+    assert not model.keys() & {"laneLines", "roadEdges", "leadsV3", "confidence"}
+
+
+def test_of_the_plan_only_positions_have_deviations():
+    plan = np.tile(np.arange(15, dtype=np.float32), (33, 1))
+    model = published({"plan": plan, "plan_stds": plan + 100})["modelV2"]
+    assert [model["position"][axis][0] for axis in ("xStd", "yStd", "zStd")] == [100, 101, 102]
+    assert all(not {"xStd", "yStd", "zStd"} & model[name].keys() for name in CURVES[1:])
+
+
+def test_what_a_message_says_of_its_frame():
+    desire = np.eye(8)[4]
+    filled = published(alone("pose", np.zeros(12)), frame_id=30, age=2, drop_ratio=0.25, desire=desire)
+    model, driving, odometry = (filled[name] for name in ("modelV2", "drivingModelData", "cameraOdometry"))
+    assert (model["frameId"], model["frameIdExtra"], model["frameAge"]) == (30, 30, 2)
+    assert model["frameDropPerc"] == driving["frameDropPerc"] == 25
+    assert model["timestampEof"] == odometry["timestampEof"] == 1_500_000_000
+    assert model["meta"]["laneChangeState"] == driving["meta"]["laneChangeState"] == "laneChangeStarting"
+    assert driving["meta"]["laneChangeDirection"] == "right"
+    assert "frameAge" not in driving and driving["modelExecutionTime"] == 0.01
+    assert (model["valid"], odometry["valid"]) == (True, True)
+    assert published(alone("pose", np.zeros(12)), dropped=1)["cameraOdometry"]["valid"] is False
+
+
+def test_the_path_is_a_polynomial_of_the_fourth_degree_in_time():
+    plan = np.zeros((33, 15))
+    plan[:, 0], plan[:, 1] = 1 + 2 * TIMES - 0.1 * TIMES**4, TIMES**2
+    path = published({"plan": plan, "plan_stds": plan})["drivingModelData"]["path"]
+    assert path["xCoefficients"] == pytest.approx([1, 2, 0, 0, -0.1], abs=1e-6)
+    assert path["yCoefficients"] == pytest.approx([0, 0, 1, 0, 0], abs=1e-6)
+    assert path["zCoefficients"] == pytest.approx([0] * 5, abs=1e-6)
+
+
+def test_lane_line_meta_is_of_the_two_lines_that_the_car_is_between():
+    lines = np.zeros((4, 33, 2), np.float32)
+    lines[:, 0, 0] = (-5, -1.5, 1.75, 5)
+    heads = {"lane_lines": lines, "lane_lines_stds": lines, "lane_lines_prob": np.arange(8) / 10}
+    about = published(heads)["drivingModelData"]["laneLineMeta"]
+    assert about == {"leftY": -1.5, "rightY": 1.75, "leftProb": 0.3, "rightProb": 0.5}
 
 
 def test_what_is_not_finite_becomes_null():
     filled = messages.camera_odometry(alone("pose", [np.nan, np.inf, *[0] * 10]))
     assert filled["trans"] == [None, None, 0]
-
-
-def test_a_constant_speed_asks_for_no_acceleration():
-    assert acceleration_of(flat_plan()) == (pytest.approx(0, abs=1e-6), False)
-
-
-def test_a_steady_gain_of_speed_asks_for_that_gain():
-    plan = flat_plan()
-    plan[:, 3], plan[:, 6] = 10 + 2 * TIMES, 2
-    assert acceleration_of(plan)[0] == pytest.approx(2, rel=1e-3)
-
-
-def test_a_plan_that_comes_to_rest_asks_to_stop():
-    plan = flat_plan()
-    plan[:, 3] = 0.01
-    assert acceleration_of(plan)[1] is True
-
-
-def test_curvature_of_a_circle():
-    plan, speed, radius = flat_plan(), 10.0, 50.0
-    plan[:, 11], plan[:, 14] = speed / radius * TIMES, speed / radius
-    assert curvature_of(plan, speed) == pytest.approx(1 / radius, rel=1e-3)
-
-
-def test_action_head_goes_before_curvature_head_and_that_before_the_plan():
-    heads = {"plan": flat_plan(), "desired_curvature": vector(1.0), "action": vector(2.0, 3.0)}
-    share = 1 - math.exp(-0.05 / 0.1)
-    assert next_action(heads, REST, 15.0).curvature == pytest.approx(2 * share)
-    del heads["action"]
-    assert next_action(heads, REST, 15.0).curvature == pytest.approx(share)
-    del heads["desired_curvature"]
-    assert next_action(heads, REST, 15.0).curvature == pytest.approx(0)
-    assert next_action({}, REST, 15.0) is None
-
-
-def test_at_a_standstill_the_steering_is_held():
-    before = Action(0.01, 0.0, False)
-    assert next_action({"desired_curvature": vector(1.0)}, before, 0.1).curvature == 0.01
 
 
 def test_meta_columns_of_the_real_width():
@@ -310,7 +339,12 @@ def test_meta_columns_of_the_real_width():
     assert names["brake5MetersPerSecondSquaredProbs"].tolist() == [6, 12, 18, 24, 30]
     assert names["brakePressProbs"].tolist() == [32, 36, 40, 44, 48, 52]
     assert messages.disengagements(np.arange(48))["gasPressProbs"].tolist() == [7, 14, 21, 28, 35]
-    assert messages.disengagements(np.arange(53)) is None
+    between = messages.disengagements(np.arange(53))
+    assert between["steerOverrideProbs"].tolist() == [3, 11, 19, 27, 35]
+    assert between["gasPressProbs"].tolist() == [7, 15, 23, 31, 39]
+    assert between["brakePressProbs"].tolist() == [8, 16, 24, 32, 40]
+    assert "brakePressProbs" not in messages.disengagements(np.arange(48))
+    assert messages.disengagements(np.arange(54)) is None
 
 
 def test_hard_braking_must_be_foreseen_five_times_on_end():

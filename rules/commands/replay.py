@@ -13,7 +13,7 @@ FILES = ("frames", "messages", "save", "plot")
 
 
 class Replay(CatalogCommand):
-    """Exit code 0 when everything that came out was finite, 1 when not."""
+    """Exit code 0 when every frame was run in time and all numbers were finite, 1 when not."""
 
     name = "replay"
     doc_purpose = "drive an artifact at 20 Hz: frames in, decoded outputs and latencies out"

@@ -284,9 +284,8 @@ class Session:
         `matrices` holds `tfm` and `big_tfm`, `values` every name of the unit's `packed_inputs`.
         """
         contract, fed = self.unit.contract, self.fed
-        self._refill(matrices, values)
-        fed["frame"], fed["big_frame"] = shots
-        warped = self.artifact[self.camera](**{name: fed[name] for name in WARP_ARGUMENTS[contract]})
+        self._refill(values)
+        warped = self.warp(shots, matrices)
         if contract == "warp":
             fed["img"], fed["big_img"] = warped
         else:
@@ -294,9 +293,15 @@ class Session:
         outputs = self.artifact["run_policy"](**{name: fed[name] for name in POLICY_ARGUMENTS[contract]})
         return [tensor.numpy() for tensor in outputs]
 
-    def _refill(self, matrices: Mapping[str, Any], values: Mapping[str, Any]) -> None:
+    def warp(self, shots: tuple[Tensor, Tensor], matrices: Mapping[str, Any]) -> Any:
+        """The warp alone: all that a runtime runs of a frame that it will not publish."""
         for name, array in self.matrices.items():
             array[:] = matrices[name]
+        self.fed["frame"], self.fed["big_frame"] = shots
+        named = {name: self.fed[name] for name in WARP_ARGUMENTS[self.unit.contract]}
+        return self.artifact[self.camera](**named)
+
+    def _refill(self, values: Mapping[str, Any]) -> None:
         start = 0
         for name, shape in self.unit.packed_inputs.items():
             size = int(np.prod(shape))

@@ -101,7 +101,7 @@ class Series:
 
     def __init__(self, unit: Split, files: Mapping[str, Any], camera: tuple[int, int]) -> None:
         self.unit = unit
-        self.warp = files[warp_file(camera)]
+        self.update = files[warp_file(camera)]
         self.vision = files[network_file("vision")]
         self.policies = [files[network_file(role)] for role in unit.policies]
         self.matrices: dict[str, Any] = {name: np.zeros((3, 3), np.float32) for name in MATRICES}
@@ -125,15 +125,19 @@ class Series:
 
         `matrices` holds `tfm` and `big_tfm`, `values` every name of the unit's `packed_inputs`.
         """
-        for name, array in self.matrices.items():
-            array[:] = matrices[name]
-        road, wide = zip(self.images, shots, self.turns, strict=True)
-        road_queue, road_input, wide_queue, wide_input = self.warp(*road, *wide)
-        self.images = [road_queue, wide_queue]
-        self.stacks = (road_input, wide_input)
+        self.warp(shots, matrices)
         seen = self.vision(**dict(zip(self.unit.images.image_keys, self.stacks, strict=True))).numpy()
         self._remember(seen[:, self.unit.images.slice_of(HIDDEN)], values)
         return [seen, *(policy(**self.fed).numpy() for policy in self.policies)]
+
+    def warp(self, shots: tuple[Tensor, Tensor], matrices: Mapping[str, Any]) -> None:
+        """The warp alone: all that a runtime runs of a frame that it will not publish."""
+        for name, array in self.matrices.items():
+            array[:] = matrices[name]
+        road, wide = zip(self.images, shots, self.turns, strict=True)
+        road_queue, road_input, wide_queue, wide_input = self.update(*road, *wide)
+        self.images = [road_queue, wide_queue]
+        self.stacks = (road_input, wide_input)
 
     def _remember(self, hidden: Any, values: Mapping[str, Any]) -> None:
         """Push the newest feature and desire, then fill the policies' inputs."""

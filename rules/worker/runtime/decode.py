@@ -37,8 +37,10 @@ MIXTURES = {
     "action": (),
     "face_descs": (),
 }
+RAW_WIDTHS = {"action": 2, "desired_curvature": 1}  # of models that say no deviation
 HYPOTHESES = {
     "plan": ((POINTS, PLAN_COLUMNS), 1),
+    "planplus": ((POINTS, PLAN_COLUMNS), 1),
     "lead": ((LEADS, LEAD_TIMES, LEAD_COLUMNS), LEADS),
 }
 PROBABILITIES = ("meta", "wheel_on_right")
@@ -86,10 +88,12 @@ def cut(output: Array, slices: Mapping[str, slice]) -> Heads:
 def decode(output: Array, slices: Mapping[str, slice]) -> Heads:
     """All heads of one output vector (N,), float32, by their names in the metadata.
 
-    A mixture `x` gives `x` and `x_stds` of one shape: plan (33, 15), lane_lines and road_edges (n, 33, 2),
-    lead (3, 6, 4), others (n,). Of several hypotheses these are the likeliest, and `x_weights`,
-    `x_hypotheses`, `x_hypotheses_stds` hold all. Probabilities are sigmoids (n,); desire_state is a softmax
-    (8,), desire_pred (n, 8). What is not known stays as it is. Units are metres, seconds and radians.
+    A mixture `x` gives `x` and `x_stds` of one shape: plan and planplus (33, 15), lane_lines and road_edges
+    (n, 33, 2), lead (3, 6, 4), others (n,); an action or curvature without deviations is as it is. Of several
+    hypotheses these are the likeliest, and `x_weights`, `x_hypotheses`, `x_stds_hypotheses` hold all: the
+    heaviest first where one is chosen, in the model's order where each choice has weights. Probabilities are
+    sigmoids (n,); desire_state is a softmax (8,), desire_pred (n, 8). What is not known stays as it is. Units
+    are metres, seconds and radians.
     Raises ValueError for a head of a width that its shape cannot have.
     """
     heads: Heads = {}
@@ -110,7 +114,7 @@ def _head(name: str, values: Array) -> Heads:
     kind = kind_of(name)
     if kind in HYPOTHESES:
         return _hypotheses(name, values, *HYPOTHESES[kind])
-    if kind in MIXTURES:
+    if kind in MIXTURES and values.size != RAW_WIDTHS.get(kind):
         return _mixture(name, values, MIXTURES[kind])
     if kind in CATEGORIES:
         _check(name, values, values.size % DESIRES == 0, f"a multiple of {DESIRES}")
@@ -148,14 +152,17 @@ def _hypotheses(name: str, values: Array, shape: tuple[int, ...], selections: in
     each = 2 * size + selections
     _check(name, values, values.size % each == 0, f"{whole}, or a multiple of {each}")
     rows = values.reshape(-1, each)
+    weights = softmax(rows[:, 2 * size :], axis=0)
+    if selections == 1:
+        order = np.argsort(weights[:, 0])[::-1]
+        rows, weights = rows[order], weights[order]
     mu = rows[:, :size].reshape(-1, *cell)
     stds = exponential(rows[:, size : 2 * size]).reshape(-1, *cell)
-    weights = softmax(rows[:, 2 * size :], axis=0)
     best = weights.argmax(axis=0)
     return {
         name: mu[best].reshape(shape),
         f"{name}_stds": stds[best].reshape(shape),
         f"{name}_weights": weights,
         f"{name}_hypotheses": mu,
-        f"{name}_hypotheses_stds": stds,
+        f"{name}_stds_hypotheses": stds,
     }

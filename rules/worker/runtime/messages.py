@@ -1,7 +1,6 @@
 """What a publisher fills from decoded outputs, by the field names of openpilot's messages.
 
-Layouts of `meta`, thresholds and the action are those of openpilot's modeld (fill_model_msg.py, modeld.py,
-drive_helpers.py); a field whose head a model lacks is absent.
+Layouts of `meta` and thresholds are those of openpilot's modeld; a field whose head a model lacks is absent.
 """
 
 import math
@@ -10,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from .action import REST, Action, next_action
 from .decode import (
     ACCELERATION,
     DISTANCES,
@@ -23,18 +23,15 @@ from .decode import (
     Array,
     Heads,
 )
+from .eras import Era
+from .scene import LEFT, RIGHT
 from .scene import RATE as FRAME_RATE
 
 Fields = dict[str, Any]
 
-LATERAL_ACTION_TIME = 0.35  # seconds from a frame until the steering it leads to acts
-LONGITUDINAL_ACTION_TIME = 0.55
-LATERAL_SMOOTHING = 0.1  # time constants, in seconds
-LONGITUDINAL_SMOOTHING = 0.3
-STEERING_SPEED = 0.3  # m/s below which the curvature is held
-STOPPING_SPEED = 0.05
-SLOWEST = 1.0  # m/s below which an angle says nothing about curvature
-
+CHANGES = {"left": LEFT, "right": RIGHT}
+PATH_DEGREE = 4
+OWN_LINES = {"left": 1, "right": 2}  # of the four lane lines, the two that the car drives between
 LEAD_TIMES = (0.0, 2.0, 4.0, 6.0, 8.0, 10.0)
 LEAD_OFFSETS = (0.0, 2.0, 4.0)
 HORIZONS = (2.0, 4.0, 6.0, 8.0, 10.0)
@@ -52,6 +49,8 @@ SOON = {
 META_LAYOUTS: dict[int, dict[str, slice]] = {
     55: {name: slice(1 + first, 31, 6) for name, first in SOON.items()}
     | {"gasPressProbs": slice(31, 55, 4), "brakePressProbs": slice(32, 55, 4)},
+    53: {name: slice(1 + first, 41, 8) for name, first in SOON.items()}
+    | {"gasPressProbs": slice(7, 41, 8), "brakePressProbs": slice(8, 41, 8)},
     48: {name: slice(1 + first, 36, 7) for name, first in SOON.items()} | {"gasPressProbs": slice(7, 36, 7)},
 }
 
@@ -74,73 +73,46 @@ def number(value: Any) -> float | None:
 
 
 @dataclass(frozen=True)
-class Action:
-    """What a plan asks of the car now: 1/m, m/s², and whether to come to rest."""
+class Shot:
+    """One frame that was run, as the runtime around the model knows it."""
 
-    curvature: float
-    acceleration: float
-    should_stop: bool
+    frame_id: int
+    seconds: float  # that the model took
+    age: int  # how many frames the camera had gone on when it began
+    dropped: int  # frames between the one run before and this one
+    drop_ratio: float  # share of frames dropped of late
+    desire: Array  # what the driver wants, float32 (8,)
 
     @property
     def fields(self) -> Fields:
-        """By the runtime's names."""
+        """What a driving model's messages say of the frame itself."""
         return {
-            "desiredCurvature": number(self.curvature),
-            "desiredAcceleration": number(self.acceleration),
-            "shouldStop": self.should_stop,
+            "frameId": self.frame_id,
+            "frameIdExtra": self.frame_id,
+            "frameDropPerc": 100 * self.drop_ratio,
+            "modelExecutionTime": self.seconds,
         }
 
+    @property
+    def end(self) -> int:
+        """When the frame's exposure ended, in nanoseconds of the replay's own clock."""
+        return self.frame_id * 1_000_000_000 // FRAME_RATE
 
-REST = Action(0.0, 0.0, False)
-
-
-def curvature_of(plan: Array, speed: float) -> float:
-    """The curvature (1/m) that reaches the plan's heading at the lateral action time; plan is (33, 15)."""
-    yaws, rate = plan[:, EULER][:, 2], plan[0, RATE][2]
-    speed = max(speed, SLOWEST)
-    heading = np.interp(LATERAL_ACTION_TIME, TIMES, yaws)
-    return float(2 * heading / (speed * LATERAL_ACTION_TIME) - rate / speed)
-
-
-def acceleration_of(plan: Array) -> tuple[float, bool]:
-    """The acceleration (m/s²) that reaches the plan's speed at the longitudinal action time; plan (33, 15).
-
-    The second value says whether the car should stop: slow by then, and still slow a second later.
-    """
-    speeds, now = plan[:, VELOCITY][:, 0], plan[0, ACCELERATION][0]
-    target, later = np.interp([LONGITUDINAL_ACTION_TIME, LONGITUDINAL_ACTION_TIME + 1.0], TIMES, speeds)
-    wanted = 2 * (target - speeds[0]) / LONGITUDINAL_ACTION_TIME - now
-    return float(wanted), bool(max(target, later) < STOPPING_SPEED)
+    @property
+    def lane_change(self) -> Fields:
+        """A lane change that the driver asks for; what follows it further is no part of a model."""
+        wanted = [side for side, flag in CHANGES.items() if self.desire[flag]]
+        state = "laneChangeStarting" if wanted else "off"
+        return {"laneChangeState": state, "laneChangeDirection": wanted[0] if wanted else "none"}
 
 
-def smoothed(value: float, before: float, seconds: float) -> float:
-    """A first-order filter, one frame on."""
-    share = 1 - math.exp(-1 / (FRAME_RATE * seconds))
-    return share * value + (1 - share) * before
-
-
-def next_action(heads: Heads, before: Action, speed: float) -> Action | None:
-    """The action after `before`, at `speed` in m/s; None when no head says anything about one.
-
-    A head `action` (curvature, acceleration: the order of the input `action_t`) goes before
-    `desired_curvature`, and that before the plan.
-    """
-    plan, direct = heads.get("plan"), heads.get("action")
-    acceleration, stop = acceleration_of(plan) if plan is not None else (before.acceleration, False)
-    if direct is not None:
-        curvature, acceleration = float(direct[0]), float(direct[1])
-    elif "desired_curvature" in heads:
-        curvature = float(heads["desired_curvature"][0])
-    elif plan is not None:
-        curvature = curvature_of(plan, speed)
-    else:
-        return None
-    steered = smoothed(curvature, before.curvature, LATERAL_SMOOTHING)
-    return Action(
-        steered if speed > STEERING_SPEED else before.curvature,
-        smoothed(acceleration, before.acceleration, LONGITUDINAL_SMOOTHING),
-        stop,
-    )
+def action_fields(action: Action) -> Fields:
+    """An action by the runtime's names."""
+    return {
+        "desiredCurvature": number(action.curvature),
+        "desiredAcceleration": number(action.acceleration),
+        "shouldStop": action.should_stop,
+    }
 
 
 def _curve(columns: Array, stds: Array | None = None, t: Any = ()) -> Fields:
@@ -162,7 +134,8 @@ def _plan(heads: Heads) -> Fields:
         "orientation": EULER,
         "orientationRate": RATE,
     }
-    return {name: _curve(plan[:, part], stds[:, part], t) for name, part in named.items()}
+    fields = {name: _curve(plan[:, part], None, t) for name, part in named.items()}
+    return fields | {"position": _curve(plan[:, POSITION], stds[:, POSITION], t)}
 
 
 def _lines(heads: Heads, head: str, name: str) -> Fields:
@@ -211,10 +184,16 @@ def camera_odometry(heads: Heads) -> Fields:
     return fields
 
 
-def driver_state(heads: Heads) -> Fields:
+def driver_state(heads: Heads, shot: Shot) -> Fields:
     """driverStateV2: each seat's face (radians, and its place in the picture) and probabilities."""
+    fields: Fields = {
+        "frameId": shot.frame_id,
+        "modelExecutionTime": shot.seconds,
+        "gpuExecutionTime": shot.seconds,  # a replay has no clock of the device's own
+        "rawPredictions": "",  # empty on the road too, unless asked for
+    }
     sides = zip(("leftDriverData", "rightDriverData"), SEATS, strict=True)
-    fields: Fields = {name: seat for name, side in sides if (seat := _seat(heads, side))}
+    fields |= {name: seat for name, side in sides if (seat := _seat(heads, side))}
     if "wheel_on_right" in heads:
         fields["wheelOnRightProb"] = number(heads["wheel_on_right"][0])
     return fields
@@ -242,6 +221,29 @@ def _seat(heads: Heads, side: str) -> Fields:
         if head + side in heads:
             fields[name] = number(heads[head + side][0])
     return fields
+
+
+def driving_data(model: Fields, shot: Shot) -> Fields:
+    """drivingModelData: what is kept of a modelV2 for every drive."""
+    fields: Fields = {"valid": model["valid"], **shot.fields, "meta": shot.lane_change}
+    if "action" in model:
+        fields["action"] = model["action"]
+    if len(model.get("laneLines", ())) > max(OWN_LINES.values()) and "laneLineProbs" in model:
+        sides = OWN_LINES.items()
+        fields["laneLineMeta"] = {f"{side}Y": model["laneLines"][line]["y"][0] for side, line in sides}
+        fields["laneLineMeta"] |= {f"{side}Prob": model["laneLineProbs"][line] for side, line in sides}
+    if "position" in model:
+        fields["path"] = path_of(np.array([model["position"][axis] for axis in "xyz"], np.float64).T)
+    return fields
+
+
+def path_of(position: Array) -> Fields:
+    """Coefficients, lowest power first, of the polynomials in time nearest to `position` (33, 3), metres."""
+    if not np.isfinite(position).all():
+        return {f"{axis}Coefficients": [None] * (PATH_DEGREE + 1) for axis in "xyz"}
+    powers = np.vander(TIMES, PATH_DEGREE + 1, increasing=True)
+    columns, *_ = np.linalg.lstsq(powers, position, rcond=None)
+    return {f"{axis}Coefficients": numbers(columns[:, at]) for at, axis in enumerate("xyz")}
 
 
 class Brakes:
@@ -285,35 +287,36 @@ class Confidence:
 class Publisher:
     """Fills a driving model's messages, frame by frame."""
 
-    def __init__(self, speed: float) -> None:
-        self.speed = speed
+    def __init__(self, speed: float, era: Era, version: int | None) -> None:
+        self.speed, self.era, self.version = speed, era, version
         self.action = REST
         self.brakes = Brakes()
         self.confidence = Confidence()
 
-    def messages(self, heads: Heads, frame_id: int, seconds: float, dropped: float) -> Fields:
-        """modelV2 and cameraOdometry of one frame: it took `seconds`; `dropped` is a share of frames."""
+    def messages(self, heads: Heads, shot: Shot) -> Fields:
+        """modelV2, drivingModelData and cameraOdometry of one frame, of which the last may be missing."""
         model: Fields = {
-            "frameId": frame_id,
-            "frameIdExtra": frame_id,
-            "frameDropPerc": 100 * dropped,
-            "modelExecutionTime": seconds,
+            "valid": True,  # a replay's calibration is known from the first frame on
+            **shot.fields,
+            "frameAge": shot.age,
+            "timestampEof": shot.end,
             **_plan(heads),
             **_lines(heads, "lane_lines", "laneLine"),
             **_line_probabilities(heads),
             **_lines(heads, "road_edges", "roadEdge"),
             **_leads(heads),
         }
-        if meta := self._meta(heads):
-            model["meta"] = meta
-        model |= self._from_meta(heads, frame_id, meta)
-        if (action := next_action(heads, self.action, self.speed)) is not None:
+        model["meta"] = {**self._meta(heads), **shot.lane_change}
+        model |= self._from_meta(heads, shot.frame_id, model["meta"])
+        action = next_action(heads, self.action, self.speed, self.era, self.version)
+        if action is not None:
             self.action = action
-            model["action"] = action.fields
-        odometry = camera_odometry(heads)
-        return {"modelV2": model} | (
-            {"cameraOdometry": {"frameId": frame_id, **odometry}} if odometry else {}
-        )
+            model["action"] = action_fields(action)
+        driving = driving_data(model, shot)
+        if (odometry := camera_odometry(heads)) == {}:
+            return {"modelV2": model, "drivingModelData": driving}
+        known = {"valid": not shot.dropped, "frameId": shot.frame_id, "timestampEof": shot.end}
+        return {"modelV2": model, "drivingModelData": driving, "cameraOdometry": known | odometry}
 
     def _meta(self, heads: Heads) -> Fields:
         fields: Fields = {}

@@ -6,7 +6,7 @@ import resource
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,21 +15,15 @@ import numpy as np
 from .. import artifact, capture, queues
 from ..driving import POLICY_ORDER, Driving
 from ..feed import on_device, on_host
-from ..monitoring import INPUT_SIZE, METADATA_FILE, MODEL_FILE, Monitoring
+from ..monitoring import METADATA_FILE, MODEL_FILE, Monitoring
 from ..monitoring import warp_file as dm_warp_file
 from ..network import HIDDEN
 from ..split import Split, metadata_file, skip_of, warp_file
 from . import scene
+from .action import REST, SLOWEST, next_action
 from .decode import Array, Heads, decode, kind_of
-from .messages import (
-    LATERAL_ACTION_TIME,
-    LONGITUDINAL_ACTION_TIME,
-    REST,
-    Fields,
-    Publisher,
-    driver_state,
-    next_action,
-)
+from .eras import ERAS, Era, Late, version_of
+from .messages import Fields, Publisher, Shot, driver_state
 
 Outputs = dict[str, Array]
 Shots = tuple[Any, ...]
@@ -40,6 +34,10 @@ ROLES = ("vision", *POLICY_ORDER)
 MERGED = ("vision", "off_policy", "policy", "on_policy", "model")  # what comes later speaks where both do
 LEFT_HAND_DRIVE = (1.0, 0.0)
 DROP_SECONDS = 10.0  # time constant of the share of dropped frames that messages carry
+MOST_DROPS = 10  # that count of one gap
+FIRST_COUNTED = 10  # runs before which drops are those of a beginning
+CURVATURES = 100  # that a runtime remembers
+CURVATURE_STEP = 4  # every fourth of them is fed back, counted from the newest
 HEADS = {
     "plan": ("plan",),
     "lane lines": ("lane_lines", "lane_lines_prob"),
@@ -82,6 +80,7 @@ class ModelState:
         self.driving = driving_of(request, files)
         self.camera = camera
         self.speed: float = request["speed"]
+        self.era, self.version = era_of(files)
         self.matrices = {
             "tfm": scene.road_matrix(camera, scene.NARROW, self.driving.model_size),
             "big_tfm": scene.road_matrix(camera, scene.WIDE, self.driving.model_size),
@@ -95,7 +94,7 @@ class ModelState:
         self.feature = np.zeros(queues.FEATURES, np.float32)
         self.wanted = np.zeros(queues.DESIRES, np.float32)
         self.action = REST
-        self.curvatures = np.zeros(self.driving.history.desire_depth, np.float32)
+        self.curvatures = np.zeros(CURVATURES, np.float32)
 
     @property
     def slices(self) -> dict[str, Mapping[str, slice]]:
@@ -128,11 +127,27 @@ class ModelState:
     def _roles(self) -> list[str]:
         return ["model"] if self.driving.whole else ["vision", *self.driving.policies]
 
+    def skips(self, dropped: int) -> bool:
+        """Whether this era's runtime publishes nothing for a frame after `dropped` others."""
+        return dropped > 0 and self.era.late is Late.WARPED
+
+    def skip(self, index: int, shots: Shots) -> None:
+        """A frame that is not published: where the warp keeps the images' history, only that takes it in."""
+        if self.driving.contract == "warp":
+            self.session.warp((shots[0], shots[1]), self.matrices)
+        else:
+            self.feature = self._feature(self.step(index, shots))
+
+    def _feature(self, outputs: Outputs) -> Array:
+        return next(iter(outputs.values()))[self.driving.images.slice_of(HIDDEN)]
+
     def take_in(self, outputs: Outputs, heads: Heads) -> None:
         """What the next frame is fed of this one."""
-        self.feature = next(iter(outputs.values()))[self.driving.images.slice_of(HIDDEN)]
-        self.action = next_action(heads, self.action, self.speed) or self.action
-        self.curvatures = np.append(self.curvatures[1:], np.float32(self.action.curvature))
+        self.feature = self._feature(outputs)
+        action = next_action(heads, self.action, self.speed, self.era, self.version)
+        self.action = action or self.action
+        if self.era.feeds_curvature_back(self.version) and "desired_curvature" in heads:
+            self.curvatures = np.append(self.curvatures[1:], np.float32(heads["desired_curvature"][0]))
 
     def _values(self, index: int) -> dict[str, Any]:
         """The policy's inputs of one frame by name."""
@@ -149,22 +164,33 @@ class ModelState:
             return self.feature
         if name.startswith("prev_desired_curv"):
             return self._past_curvatures(size)
+        speed = max(self.speed, SLOWEST)
         known: dict[str, tuple[float, ...]] = {
             "traffic_convention": LEFT_HAND_DRIVE,
-            "action_t": (LATERAL_ACTION_TIME, LONGITUDINAL_ACTION_TIME),
-            "lateral_control_params": (self.speed, LATERAL_ACTION_TIME),
+            "action_t": (self.era.lateral_action_time, self.era.longitudinal_action_time),
+            "prev_action": (self.action.curvature * speed**2, self.action.acceleration),
+            "lateral_control_params": (self.speed, self.era.lateral_delay),
         }
         return known.get(name, 0.0)
 
     def _past_curvatures(self, size: int) -> Any:
-        """The curvatures asked for so far, one for each step of context, the newest last."""
-        skip = self.driving.history.frame_skip
-        sampled = self.curvatures[skip - 1 :: skip]
+        """What the model said of the curvature so far, a number for each step of context, the newest last."""
+        step = 1 if size == CURVATURES else CURVATURE_STEP
+        sampled = self.curvatures[step - 1 :: step]
         return np.pad(sampled, (max(0, size - sampled.size), 0))[-size:]
 
     def publisher(self) -> Callable[..., Fields]:
         """Fills the messages of one frame after the other."""
-        return Publisher(self.speed).messages
+        return Publisher(self.speed, self.era, self.version).messages
+
+
+def era_of(files: Mapping[Any, Any]) -> tuple[Era, int | None]:
+    """The era of the runtime that loads these files, and their behaviour version where they tell one."""
+    if "artifact" not in files:
+        return ERAS["openpilot-split"], None
+    whole = files["artifact"]
+    layout = "starpilot-single" if "format_version" in whole else "iqpilot-supercombo"
+    return ERAS[layout], version_of(whole.get("behavior_version"))
 
 
 def driving_of(request: Mapping[str, Any], files: Mapping[Any, Any]) -> Driving:
@@ -213,13 +239,20 @@ class MonitoringState:
         self.places = Monitoring({"cameras": [camera], "networks": networks}).places
         self.files = files
         self.camera = camera
-        self.transform = on_host(scene.driver_matrix(camera, INPUT_SIZE))
+        self.transform = on_host(scene.driver_matrix(camera))
         self.calibration = on_host(np.zeros(metadata["input_shapes"]["calib"], np.float32))
         self.slices: dict[str, Mapping[str, slice]] = {"driver": metadata["output_slices"]}
         self.action = None
 
     def restart(self) -> None:
         """It looks back on nothing."""
+
+    def skips(self, dropped: int) -> bool:
+        """Every frame is looked at."""
+        return False
+
+    def skip(self, index: int, shots: Shots) -> None:
+        """No frame is skipped."""
 
     def sight(self, footage: Mapping[str, Any] | None) -> Sight:
         """The driver camera's frames on the device, by frame number."""
@@ -241,16 +274,7 @@ class MonitoringState:
     def publisher(self) -> Callable[..., Fields]:
         """Fills the message of one frame."""
 
-        def fill(heads: Heads, frame_id: int, seconds: float, dropped: float) -> Fields:
-            return {
-                "driverStateV2": {
-                    "frameId": frame_id,
-                    "modelExecutionTime": seconds,
-                    **driver_state(heads),
-                }
-            }
-
-        return fill
+        return lambda heads, shot: {"driverStateV2": driver_state(heads, shot)}
 
 
 Runtime = ModelState | MonitoringState
@@ -262,18 +286,34 @@ RUNTIMES: dict[str, type[ModelState] | type[MonitoringState]] = {
 
 @dataclass
 class Drive:
-    """What happened: for each frame that was run its number, its seconds, and every network's output."""
+    """What happened: each frame that was published, and every network's output in it."""
 
     wanted: int
     outputs: dict[str, Any]
-    frames: list[int] = field(default_factory=list)
-    seconds: list[float] = field(default_factory=list)
+    shots: list[Shot] = field(default_factory=list)
+    late: int = 0  # frames that came to the runtime after a drop, and so were not published
     actions: list[bool] = field(default_factory=list)  # whether each frame's action is finite
     growth: int = 0  # bytes
 
     def at(self, position: int) -> Outputs:
-        """The outputs of the frame run at `position`."""
+        """The outputs of the frame published at `position`."""
         return {role: rows[position] for role, rows in self.outputs.items()}
+
+
+class Drops:
+    """How many frames went by unseen: a runtime's own count, and its filter over it."""
+
+    def __init__(self) -> None:
+        self.last, self.runs, self.level = -1, 0, 0.0
+
+    def take(self, index: int) -> tuple[int, float]:
+        """Frame `index` is taken; returns how many were dropped before it, and the share dropped of late."""
+        dropped, self.last = max(0, index - self.last - 1), index
+        self.level += PERIOD / (DROP_SECONDS + PERIOD) * (min(dropped, MOST_DROPS) - self.level)
+        if self.runs < FIRST_COUNTED:
+            self.level = 0.0
+        self.runs += 1
+        return dropped, self.level / (1 + self.level)
 
 
 def heads_of(outputs: Outputs, slices: Mapping[str, Mapping[str, slice]]) -> Heads:
@@ -286,31 +326,38 @@ def heads_of(outputs: Outputs, slices: Mapping[str, Mapping[str, slice]]) -> Hea
 
 def drive(runtime: Runtime, sight: Sight, wanted: int, scratch: Path, progress: Progress) -> Drive:
     """Run `wanted` frames' time; outputs go to files under `scratch`, so that they are no memory growth."""
-    slices = runtime.slices
     progress.note("warming")
     warm = runtime.step(0, sight(0))
-    runtime.take_in(warm, heads_of(warm, slices))
+    runtime.take_in(warm, heads_of(warm, runtime.slices))
     runtime.restart()
     run = Drive(wanted, {role: _rows(scratch / role, wanted, row.size) for role, row in warm.items()})
-    before = private_bytes()
-    start, last = time.monotonic(), -1
-    while (index := scene.next_frame(last, time.monotonic() - start)) < wanted:
+    before, drops = private_bytes(), Drops()
+    start = time.monotonic()
+    while (index := scene.next_frame(drops.last, time.monotonic() - start)) < wanted:
         time.sleep(max(0.0, start + index * PERIOD - time.monotonic()))
         progress.note("running", index)
-        shots = sight(index)
-        began = time.perf_counter()
-        outputs = runtime.step(index, shots)
-        runtime.take_in(outputs, heads_of(outputs, slices))
-        run.seconds.append(time.perf_counter() - began)
-        for role, row in outputs.items():
-            run.outputs[role][len(run.frames)] = row
-        run.actions.append(
-            runtime.action is None or bool(np.isfinite([*vars(runtime.action).values()]).all())
-        )
-        run.frames.append(index)
-        last = index
+        age = max(0, int((time.monotonic() - start) * scene.RATE) - index)
+        dropped, ratio = drops.take(index)
+        if runtime.skips(dropped):
+            runtime.skip(index, sight(index))
+            run.late += 1
+            continue
+        _publish(run, runtime, sight(index), Shot(index, 0.0, age, dropped, ratio, scene.desire(index)))
     run.growth = private_bytes() - before
     return run
+
+
+def _publish(run: Drive, runtime: Runtime, seen: Shots, shot: Shot) -> None:
+    """Run one frame, and keep what came of it."""
+    began = time.perf_counter()
+    outputs = runtime.step(shot.frame_id, seen)
+    runtime.take_in(outputs, heads_of(outputs, runtime.slices))
+    seconds = time.perf_counter() - began
+    for role, row in outputs.items():
+        run.outputs[role][len(run.shots)] = row
+    action = runtime.action
+    run.actions.append(action is None or bool(np.isfinite([*vars(action).values()]).all()))
+    run.shots.append(replace(shot, seconds=seconds))
 
 
 def _rows(path: Path, count: int, width: int) -> Any:
@@ -335,36 +382,36 @@ def _belongs(name: str, names: tuple[str, ...]) -> bool:
 def told(run: Drive, runtime: Runtime) -> dict[str, Any]:
     """The facts of one camera's drive."""
     counts: dict[str, int] = {}
-    for position in range(len(run.frames)):
+    for position in range(len(run.shots)):
         for group, good in finite(heads_of(run.at(position), runtime.slices)).items():
             counts[group] = counts.get(group, 0) + good
     if runtime.action not in (None, REST):
         counts["action"] = sum(run.actions)
     return {
-        "frames": len(run.frames),
-        "dropped": run.wanted - len(run.frames),
-        "latencies": [round(seconds, 6) for seconds in run.seconds],
+        "frames": len(run.shots),
+        "late": run.late,
+        "dropped": run.wanted - len(run.shots) - run.late,
+        "latencies": [round(shot.seconds, 6) for shot in run.shots],
         "growth_bytes": run.growth,
         "finite": counts,
     }
 
 
 def lines(run: Drive, runtime: Runtime) -> Iterator[Fields]:
-    """The messages of every frame that was run, in order."""
-    fill, share, last = runtime.publisher(), 0.0, -1
-    weight = PERIOD / (DROP_SECONDS + PERIOD)
-    for position, (index, seconds) in enumerate(zip(run.frames, run.seconds, strict=True)):
-        share += weight * (index - last - 1 - share)
-        heads = heads_of(run.at(position), runtime.slices)
-        yield fill(heads, index, seconds, share / (1 + share))
-        last = index
+    """The messages of every frame that was published, in order."""
+    fill = runtime.publisher()
+    for position, shot in enumerate(run.shots):
+        yield fill(heads_of(run.at(position), runtime.slices), shot)
 
 
 def saved(run: Drive, runtime: Runtime, camera: str) -> dict[str, Any]:
-    """Arrays by name: what came out, raw and decoded, one row for each frame that was run."""
-    every = [heads_of(run.at(position), runtime.slices) for position in range(len(run.frames))]
-    arrays: dict[str, Any] = {"frame_id": np.array(run.frames), "latency_s": np.array(run.seconds)}
-    arrays |= {f"raw_{role}": rows[: len(run.frames)] for role, rows in run.outputs.items()}
+    """Arrays by name: what came out, raw and decoded, one row for each frame that was published."""
+    every = [heads_of(run.at(position), runtime.slices) for position in range(len(run.shots))]
+    arrays: dict[str, Any] = {
+        "frame_id": np.array([shot.frame_id for shot in run.shots]),
+        "latency_s": np.array([shot.seconds for shot in run.shots]),
+    }
+    arrays |= {f"raw_{role}": rows[: len(run.shots)] for role, rows in run.outputs.items()}
     arrays |= {name: np.stack([heads[name] for heads in every]) for name in (every[0] if every else ())}
     return {f"{camera}/{name}": array for name, array in arrays.items()}
 

@@ -25,8 +25,11 @@ REFERENCE_WIDTH = 1928
 FOCAL = {NARROW: 2648.0, WIDE: 567.0, DRIVER: 567.0}  # pixels, at the reference width
 SMALLER_SENSOR = {(1344, 760): {NARROW: 1141.5, WIDE: 425.25, DRIVER: 425.25}}
 MODEL_SIZE = (512, 256)
-MODEL_FOCAL = {NARROW: 910.0, WIDE: 455.0}
-MODEL_HORIZON = {NARROW: 47.6, WIDE: 151.8}
+MODEL_VIEWS = {  # focal length and horizon: a larger input sees more of the road, not the same road larger
+    MODEL_SIZE: {NARROW: (910.0, 47.6), WIDE: (455.0, 151.8)},
+    (1024, 512): {NARROW: (910.0, 303.6), WIDE: (910.0, 303.6)},
+}
+DRIVER_CENTRE = (720.0, 356.0)  # of the input: the sensor's rows that it leaves out are all above
 
 CAMERA_HEIGHT = 1.22  # metres above the road
 LANE, MARKING, ROAD = 1.85, 0.12, 5.5  # metres from the middle: lane line, half its width, the road's edge
@@ -49,17 +52,16 @@ def intrinsics(camera: Camera, lens: str) -> Any:
 
 def road_matrix(camera: Camera, lens: str, model_size: tuple[int, int]) -> Any:
     """The warp (3, 3) float32 from a driving model's input pixels to the camera's."""
-    scale = model_size[0] / MODEL_SIZE[0]
-    focal = MODEL_FOCAL[lens] * scale
-    middle = (model_size[0] / 2, MODEL_HORIZON[lens] * scale)
-    model = np.array([[focal, 0, middle[0]], [0, focal, middle[1]], [0, 0, 1.0]])
+    scale = 1.0 if model_size in MODEL_VIEWS else model_size[0] / MODEL_SIZE[0]
+    focal, horizon = (scale * value for value in MODEL_VIEWS.get(model_size, MODEL_VIEWS[MODEL_SIZE])[lens])
+    model = np.array([[focal, 0, model_size[0] / 2], [0, focal, horizon], [0, 0, 1.0]])
     return (intrinsics(camera, lens) @ np.linalg.inv(model)).astype(np.float32)
 
 
-def driver_matrix(camera: Camera, input_size: tuple[int, int]) -> Any:
-    """The warp (3, 3) float32 from driver monitoring's input pixels to the camera's."""
-    focal = FOCAL[DRIVER]
-    model = np.array([[focal, 0, input_size[0] / 2], [0, focal, input_size[1] / 2], [0, 0, 1.0]])
+def driver_matrix(camera: Camera) -> Any:
+    """The warp (3, 3) float32 from driver monitoring's input pixels, 1440x960, to the camera's."""
+    focal, (x, y) = FOCAL[DRIVER], DRIVER_CENTRE
+    model = np.array([[focal, 0, x], [0, focal, y], [0, 0, 1.0]])
     return (intrinsics(camera, DRIVER) @ np.linalg.inv(model)).astype(np.float32)
 
 
