@@ -323,6 +323,7 @@ def _model_problems(raw: Table) -> Iterator[Problem]:
         yield from _date_problem(("models", model_id, "released"), table.get("released"))
         yield from _entry_problem(releases, model_id, table)
         yield from _layout_problem(model_id, table)
+        yield from _gpu_problem(raw, model_id, table)
 
 
 def _date_problem(keys: Keys, text: object) -> Iterator[Problem]:
@@ -342,6 +343,25 @@ def _entry_problem(releases: dict[str, Table], model_id: str, table: Table) -> I
         if fed and fed != contract:
             expected = f"{fed}, which release {since} feeds: a model of another contract cannot enter it"
             yield Problem(("models", model_id, "contract"), shown(contract), expected)
+
+
+def _gpu_problem(raw: Table, model_id: str, table: Table) -> Iterator[Problem]:
+    """The tag that makes a client start an external GPU, and the device that the model is compiled for."""
+    sets, default = _tables(raw, "flags"), _table(raw, "defaults").get("flags")
+    name = table.get("flags", default)
+    target = flags.inherited(sets, name, "extends", "DEV") if isinstance(name, str) and name in sets else None
+    tagged = table.get("uses_external_gpu", False)
+    if target is None or not isinstance(tagged, bool) or tagged == flags.is_external(target):
+        return
+    keys = ("models", model_id, "uses_external_gpu" if tagged else "flags")
+    if not tagged:
+        expected = "uses_external_gpu = true beside it: without that no client starts the external GPU"
+        yield Problem(keys, f"the set {shown(name)}, which compiles for {target}", expected)
+    elif flags.device(target) in flags.ON_BOARD:
+        found = f"true, beside the set {shown(name)}, which compiles for {target}"
+        yield Problem(
+            keys, found, "a set for an external GPU (flags.usbgpu of the default catalog), or false"
+        )
 
 
 def _layout_problem(model_id: str, table: Table) -> Iterator[Problem]:

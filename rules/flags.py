@@ -13,6 +13,7 @@ Table = Mapping[str, Any]
 
 DEVICES = ("AMD", "CL", "CPU", "CUDA", "DSP", "HIP", "METAL", "NULL", "NV", "PYTHON", "QCOM", "WEBGPU")
 SETTINGS = ("absent", "extends", "requires", "tolerance", "unchecked")  # keys of a set that are no flags
+ON_BOARD = ("QCOM",)  # what a device has without any external GPU; a PC may stand for one that has
 CPU_PINS = ("NUM_CPU_THREADS", "PARALLEL")
 TARGET = re.compile(
     r"(?:[A-Z][A-Z0-9]*(?::[0-9,-]*)?\+)?([A-Z][A-Z0-9]*)(?::[A-Z0-9_]*(?::[\w,.+=-]*)?)?", re.ASCII
@@ -230,6 +231,11 @@ def text(value: object) -> str:
 def device(target: str) -> str:
     """The device that a target names: "CPU:X86" is CPU, "USB+AMD:LLVM" is AMD; of several, the first."""
     return target.split(";", 1)[0].rpartition("+")[2].split(":", 1)[0]
+
+
+def is_external(target: str) -> bool:
+    """Whether a target is a GPU on a bus of its own beside the device: "USB+AMD:LLVM"."""
+    return target.split(";", 1)[0].partition(":")[0].startswith("USB+")
 
 
 def missing_pins(values: Table) -> list[str]:

@@ -128,10 +128,24 @@ def test_a_place_may_name_an_id_that_is_not_there_yet(tmp_path):
         assert [release.after for release in found.releases.values()] == [{}, {"pop23": "rdfv23"}]
 
 
+def test_the_real_forks_catalog_lacks_one_line_and_offers_what_else_must_be_chosen(tmp_path):
+    text = SHIPPED[1].read_text().replace('# repository = "https://…"', 'repository = "/a/clone"')
+    found = load(tmp_path, text)
+    assert {model.source.options["repository"] for model in found.models.values()} == {"/a/clone"}
+    assert found.monitoring is None and found.flag_sets["usbgpu"].expected_device == "AMD"
+    assert all(one.tolerance for one in found.flag_sets.values())
+    chosen = load(tmp_path, text.replace("# [monitoring]\n# source", "[monitoring]\nsource")).monitoring
+    assert chosen is not None and chosen.source.options["format"] == "dmonitoring"
+
+
 def test_a_model_overrides_the_defaults(tmp_path):
     extra = 'frame_skip = 1\ncameras = ["640x480"]\nmodel_size = "64x32"\n'
     extra += 'type = "supercombo"\nuses_external_gpu = true\n'
-    model = load(tmp_path, GOOD.replace("[models.ash]\n", "[models.ash]\n" + extra)).models["ash"]
+    text = GOOD.replace("[models.ash]\n", "[models.ash]\n" + extra)
+    before, _, after = text.partition("[models.ash]")
+    after = after.replace('flags = "qcom"', 'flags = "usb"', 1)
+    text = f'{before}[models.ash]{after}\n[flags.usb]\nDEV = "USB+AMD:LLVM"\nWARP_DEV = "QCOM"\n'
+    model = load(tmp_path, text).models["ash"]
     assert (model.frame_skip, model.model_size, model.cameras) == (1, (64, 32), (Camera(640, 480),))
     assert (model.type, model.uses_external_gpu) == ("supercombo", True)
 
@@ -242,6 +256,20 @@ MISTAKES = {
         'flags = "qcmo"',
         "models.ash.flags",
         ["did you mean qcom?"],
+    ),
+    "an external GPU's tag on a model for the device": (
+        "[models.ash]",
+        "[models.ash]\nuses_external_gpu = true",
+        "uses_external_gpu",
+        "models.ash.uses_external_gpu",
+        ["compiles for QCOM", "flags.usbgpu"],
+    ),
+    "an external GPU's set without the tag": (
+        'DEV = "QCOM"\nIMAGE = 2',
+        'DEV = "USB+AMD:LLVM"',
+        'flags = "qcom"',
+        "models.ash.flags",
+        ["USB+AMD:LLVM", "uses_external_gpu = true"],
     ),
     "unknown default flag set": (
         'flags = "cpu"',
