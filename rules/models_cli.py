@@ -20,6 +20,7 @@ from rules.commands.direct import Wish
 from rules.errors import CatalogError, YardError, refused
 from rules.graph import MONITORING
 from rules.releasing import parts
+from rules.releasing.namespace import id_flaw
 from rules.tasks import Yard
 
 STAGED = Path("uncompiledmodels")
@@ -31,7 +32,9 @@ OPTIONS = (
     option("input_dir", f"folder of ONNX files [default: {STAGED}, for a model of no catalog]", kind=str),
     option("onnx", "an ONNX file to build from, whatever its name; may be repeated", kind=list),
     option("output_dir", "copy what was built there", kind=str),
-    option("version", "behaviour version vNN [default: as in the catalog; v15 for a supercombo]", kind=str),
+    option(
+        "version", "behaviour version vNN [default: as in the catalog, else as the files suggest]", kind=str
+    ),
     option("gpu", "build for an external GPU"),
     option("external_gpu", "the same as --gpu"),
     option("force", "build anew, even what is up to date"),
@@ -95,6 +98,7 @@ def _parse(words: Sequence[str], known: Iterable[str]) -> tuple[dict[str, Any], 
     """Options by name, and the IDs, of --model and of --ID alike."""
     taken = {one["long"] for one in OPTIONS}
     own = [one for one in known if one not in taken]
+    own += [one for one in _ids_of_files(words, taken) if one not in own]
     id_options = [{**option(f"id:{one}", ""), "long": one} for one in own]
     parser = Parser(PROGRAM, [CmdOption(one) for one in (*OPTIONS, *id_options)])
     options, operands = parser.parse(words)
@@ -104,6 +108,15 @@ def _parse(words: Sequence[str], known: Iterable[str]) -> tuple[dict[str, Any], 
         raise UsageError(f"{PROGRAM}: unexpected {operands[0]}", fix=fix)
     options["gpu"] = options["gpu"] or options["external_gpu"]
     return options, [*options["model"], *(one for one in own if options[f"id:{one}"])]
+
+
+def _ids_of_files(words: Sequence[str], taken: Iterable[str]) -> list[str]:
+    """IDs that no catalog knows, named as options of their own (`--lebowski`) beside files to build from."""
+    names = [word.partition("=")[0] for word in words]
+    if not STAGED.is_dir() and not {"--input-dir", "--onnx"} & {*names}:
+        return []
+    meant = (word.removeprefix("--") for word in words if word.startswith("--"))
+    return [one for one in meant if not id_flaw(one) and flags.nearest(one, taken) is None]
 
 
 def _check_output(named: str | None) -> None:
@@ -169,8 +182,16 @@ def _models(yard: Yard, ids: Sequence[str], options: dict[str, Any]) -> int:
         raise UsageError(f"{PROGRAM}: {named}: these options are for one model", fix="name one at a time")
     (wish,) = wishes
     with tempfile.TemporaryDirectory() as staging:
-        alone = _beside(yard, direct.model_catalog(wish, yard.catalog, Path(staging)))
-        return _build(alone, [_last_task(alone, wish.id)], options)
+        catalog = direct.model_catalog(wish, yard.catalog, Path(staging))
+        alone, model = _beside(yard, catalog), catalog.models[wish.id]
+        if wish.version is None and wish.id not in yard.catalog.models:
+            print(
+                f"{wish.id}: behaviour version {model.version}, as its files suggest; --version says another"
+            )
+        code = _build(alone, [_last_task(alone, wish.id)], options)
+        if code == 0 and wish.id not in yard.catalog.models:
+            print(f"to keep it in {yard.catalog.path.name}: {direct.adoption(wish, model)}")
+        return code
 
 
 def _monitoring(yard: Yard, options: dict[str, Any]) -> int:

@@ -568,10 +568,14 @@ def test_a_generic_network_is_added_when_it_is_called_one(catalog):
     assert (model.type, model.source.options["path"]) == ("generic", file.name)
 
 
+def test_a_new_model_gets_the_version_that_its_files_suggest(catalog):
+    adding.add_files(catalog, onnx(catalog.parent / "oak", "vision-conv+attention", "oak_"), adding.Asked())
+    assert load(catalog).models["oak"].version == "v11"
+
+
 @pytest.mark.parametrize(
     ("make", "asked", "told"),
     [
-        (lambda d: onnx(d, "vision-conv+attention", "oak_"), {}, "--version vNN"),
         (lambda d: onnx(d, "vision-conv+attention"), {"version": "v11"}, "--id ID"),
         (lambda d: onnx(d, "vision-conv+attention", "oak_")[:1], {"version": "v11"}, "lacks"),
         (

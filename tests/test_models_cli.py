@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import random
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,8 @@ from pathlib import Path
 import pytest
 from contract import HEAD
 
+from rules.catalog import load
+from rules.networks import behaviour
 from rules.releasing import parts
 from rules.sources.generated import generate
 
@@ -191,10 +194,42 @@ def test_a_wrong_command_line_is_refused_in_a_sentence(folder, words, told):
     assert told in models(folder, *words, code=2)
 
 
-def test_a_split_model_without_a_version_asks_for_it(folder, staged):
-    source = staged("vision-mixer+gru")
-    told = models(folder, "--model", "pop22", "--input-dir", source, code=2)
-    assert "its behaviour version is not known\n  → add --version vNN" in told
+def test_an_unknown_id_is_an_option_beside_its_files_and_enters_the_catalog_by_one_command(folder, staged):
+    """The guide's `models --lebowski`: the option names the model, its files tell format and version."""
+    source = staged("supercombo-24", "lebowski_")
+    here = folder / "other"
+    here.mkdir()
+    twin = '[flags.cpu-supercombo]\nextends = "cpu"\nNUM_CPU_THREADS = 1\nPARALLEL = 0\nIMAGE = 1\n'
+    (here / "models.toml").write_text(CATALOG + twin)
+    told = models(here, "--lebowski", "--input-format", "supercombo", "--input-dir", source)
+    assert made(told)[-1] == "parts:lebowski"
+    assert "lebowski: behaviour version v15, as its files suggest" in told
+    record = json.loads((here / "artifacts/direct/results/lebowski_artifact.json").read_text())
+    assert record["content"]["settings"]["flags"]["IMAGE"] == "1", "the set for supercombos"
+    (line,) = [one for one in told.splitlines() if one.startswith("to keep it in models.toml: ")]
+    words = shlex.split(line.partition(": ")[2])
+    subprocess.run([sys.executable, "-m", *words], cwd=here, check=True, capture_output=True)
+    model = load(here / "models.toml").models["lebowski"]
+    assert (model.version, model.flags.name) == ("v15", "cpu-supercombo")
+    assert models(here, "--list").splitlines()[-1] == "lebowski  v15  lebowski"
+
+
+@pytest.mark.parametrize(
+    ("architecture", "version"),
+    [("supercombo-24", "v15"), ("multi-policy", "v15"), ("vision-mixer+gru", "v11")],
+)
+def test_versions_that_files_suggest(tmp_path, architecture, version):
+    files = {}
+    for role, content in generate(architecture, seed=1, width=4).items():
+        files[role] = tmp_path / f"{role}.onnx"
+        files[role].write_bytes(content)
+    assert behaviour.suggested(files) == version
+
+
+def test_two_policies_without_an_action_suggest_the_twelfth_version(tmp_path):
+    policy = tmp_path / "policy.onnx"
+    policy.write_bytes(generate("vision-conv+attention", seed=1, width=4)["driving_policy"])
+    assert behaviour.suggested({"driving_on_policy": policy, "driving_off_policy": policy}) == "v12"
 
 
 def test_a_catalog_that_is_wrong_is_told_in_sentences(tmp_path):

@@ -17,7 +17,7 @@ class Add(Command):
     doc_usage = "[FILE…]"
     doc_description = (
         "Format and id are read from the files' names, else from their inputs; the behaviour version is "
-        "--version, else the one in the catalog, else v15 for a supercombo."
+        "--version, else the one in the catalog, else what the files suggest."
     )
     cmd_options = (
         option("onnx", "an ONNX file; further ones may follow as FILE", kind=list),

@@ -1,6 +1,7 @@
 """A model compiled straight from files, or with other settings: a catalog of one, beside the real one."""
 
 import re
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,13 +10,13 @@ from rules.catalog import Catalog, FlagSet, Model, Monitoring, Source
 from rules.commands.arguments import UsageError
 from rules.errors import CatalogError, SourceError
 from rules.keeping.digests import sha256_of
+from rules.networks import behaviour
 from rules.releasing.namespace import id_flaw
 from rules.sources.local import role_of
 from rules.steps.preflight import MONITORING, POLICIES, SUPERCOMBO, VISION
 
 GPU_SET = "usbgpu"
 FORMATS = {"supercombo": (SUPERCOMBO,), "split": (VISION, *POLICIES)}
-SUPERCOMBO_VERSION = "v15"
 UNPUBLISHED = {"series": "Direct", "released": "2000-01-01"}  # no release holds such a model
 
 
@@ -95,10 +96,7 @@ def _gpu_flags(catalog: Catalog) -> FlagSet:
 def _model(
     wish: Wish, catalog: Catalog, known: Model | None, files: Mapping[str, Path], source: Source
 ) -> Model:
-    version = wish.version or (known and known.version)
-    if version is None and SUPERCOMBO not in files:
-        raise UsageError(f"{wish.id}: its behaviour version is not known", fix="add --version vNN")
-    version = version or SUPERCOMBO_VERSION
+    version = wish.version or (known and known.version) or behaviour.suggested(files)
     if known is not None:
         return replace(known, version=version, source=source, since=None, type=None)
     defaults = catalog.defaults
@@ -109,7 +107,7 @@ def _model(
         community_favorite=False,
         since=None,
         type=None,
-        flags=defaults.flags,
+        flags=_flags_for(catalog, SUPERCOMBO in files),
         toolchain=defaults.toolchain,
         source=source,
         cameras=defaults.cameras,
@@ -120,6 +118,22 @@ def _model(
         series=UNPUBLISHED["series"],
         released=UNPUBLISHED["released"],
     )
+
+
+def _flags_for(catalog: Catalog, is_supercombo: bool) -> FlagSet:
+    """The default set, or its twin for supercombos where the catalog has one."""
+    default = catalog.defaults.flags
+    twin = f"{default.name}-supercombo"
+    return catalog.flag_sets.get(twin, default) if is_supercombo else default
+
+
+def adoption(wish: Wish, model: Model) -> str:
+    """The command that takes a model which was built from files into the catalog, as it was built."""
+    files = sorted(Path(str(model.source.options["path"])).iterdir())
+    words = [str(path.resolve()) for path in files]
+    words += ["--id", model.id, "--version", model.version]
+    words += ["--gpu"] if model.uses_external_gpu else ["--flags", model.flags.name]
+    return shlex.join(["doit", "add", *words])
 
 
 # ---- which files

@@ -1,6 +1,6 @@
 """One model added to models.toml: its format, id and behaviour version inferred where nothing says them.
 
-Explicit comes first, then what the catalog has; only a supercombo has a version without either, v15.
+Explicit comes first, then what the catalog has, then what the files suggest.
 """
 
 import datetime
@@ -8,16 +8,17 @@ import shutil
 import subprocess
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from rules.editing import catalogtext
-from rules.editing.importing import SUPERCOMBO_VERSION, flags_for, homeless, starter_text
+from rules.editing.importing import flags_for, homeless, starter_text
 from rules.editing.published import SPLIT, SUPERCOMBO
 from rules.errors import CatalogError, SourceError
 from rules.flags import nearest
 from rules.keeping.files import replacing
+from rules.networks import behaviour
 from rules.releasing import namespace
 
 GENERIC, MONITORING = "generic", "dmonitoring_model"
@@ -63,6 +64,8 @@ def add_files(catalog: Path, files: Sequence[Path], asked: Asked, *, dry: bool =
     roles = _roles(files, asked.format)
     model_id = asked.id or _id_of(roles)
     form = asked.format or _format_of(model_id, roles)
+    if asked.version is None and form in (SPLIT, SUPERCOMBO) and not _old(catalog, model_id):
+        asked = replace(asked, version=behaviour.suggested(roles))
     place = _place(roles, form)
     copies = {} if place else {role: catalog.parent / COPIES / model_id / f"{role}.onnx" for role in roles}
     where = place or catalog.parent / COPIES / model_id
@@ -266,7 +269,7 @@ def _said(asked: Asked) -> dict[str, Any]:
 
 def _table(document: Any, model_id: str, source: Mapping[str, Any], asked: Asked) -> dict[str, Any]:
     form = source["format"]
-    version = asked.version or {SUPERCOMBO: SUPERCOMBO_VERSION, GENERIC: UNVERSIONED}.get(form)
+    version = asked.version or {SUPERCOMBO: behaviour.SUPERCOMBO, GENERIC: UNVERSIONED}.get(form)
     if version is None:
         raise SourceError(
             f"{model_id}: expected a behaviour version for a {form} model, got none",

@@ -17,9 +17,9 @@ from rules.editing import catalogtext, recovered, releases, starter
 from rules.editing.catalogtext import inline
 from rules.editing.published import SUPERCOMBO, Manifest, SourceMap, Table
 from rules.errors import SourceError
+from rules.networks import behaviour
 from rules.releasing import namespace
 
-SUPERCOMBO_VERSION = "v15"
 # What a model without a manifest entry is called until one is imported.
 PLACEHOLDERS = {"version": "v11", "series": "StarPilot", "released": "2026-06-22"}
 TEXTS = ("name", "version", "series", "released")
@@ -209,7 +209,7 @@ class _Import:
         told = self.manifest.models.get(model_id, {})
         placeholders = {"name": model_id, **PLACEHOLDERS}
         if source["format"] == SUPERCOMBO:
-            placeholders["version"] = SUPERCOMBO_VERSION
+            placeholders["version"] = behaviour.SUPERCOMBO
         if model_id in recovered.SOURCES and not told:
             placeholders |= recovered.SOURCES[model_id].fields
             self.report.recovered.append(model_id)
