@@ -150,6 +150,57 @@ SYMPTOMS: Final = (
         (sign("keyerror: (", r"KeyError: \(\d{3,4}, \d{3,4}\)"),),
     ),
     Symptom(
+        "artifact without what its client reads",
+        CERTAIN,
+        "the loader of one era read an artifact of another: it names no devices for its inputs, as a build "
+        "whose scripts and flags are not in its cache key can bring back",
+        "doit inspect {file} tells its layout; rebuild it for this client: doit -a pkl:{model}",
+        (sign("keyerror: 'input_devices'"),),
+    ),
+    Symptom(
+        "warp file missing",
+        CERTAIN,
+        "the warp of a camera is a file of its own in this layout, and it is not beside the model",
+        "install every file that doit info pkl:{model} lists, one warp for each camera",
+        (
+            sign(
+                "no such file or directory",
+                r"\b(?:dm_|driving_|big_driving_)?warp_\d{3,4}x\d{3,4}_tinygrad\.pkl",
+            ),
+            sign("filenotfounderror", r"\b(?:dm_|driving_|big_driving_)?warp_\d{3,4}x\d{3,4}_tinygrad\.pkl"),
+        ),
+    ),
+    Symptom(
+        "temporary folder cannot be written",
+        CERTAIN,
+        "the process may not write where temporary files go: TMPDIR is another user's, full, or read-only",
+        "set TMPDIR to a folder of your own (doit does, for each compile), then run the same again",
+        (
+            sign("no usable temporary directory found"),
+            sign("permission denied", r"Permission denied: '(?:/tmp|/var/tmp|/data/[\w-]*tmp)/"),
+            sign("read-only file system", r"Read-only file system: '(?:/tmp|/var/tmp|/data/[\w-]*tmp)/"),
+        ),
+    ),
+    Symptom(
+        "too slow for 20 frames a second",
+        CERTAIN,
+        "frames were dropped, or took longer than the 50 ms there are for each",
+        "doit replay {model} on the device that drives, with nothing else running; compare its flag set with "
+        "the runtime's: doit flags SET --against SConscript",
+        (
+            sign("over the budget", r"latency .{0,80}OVER the budget of \d+ ms"),
+            sign("dropped", r"\bframes +\d+ run, [1-9]\d* dropped"),
+            sign("after a drop", r"\bframes +\d+ run, .{0,20}dropped, [1-9]\d* after a drop"),
+        ),
+    ),
+    Symptom(
+        "outputs are not finite",
+        CERTAIN,
+        "the model gave numbers that are none, in the heads that the line names",
+        "doit pkl:{model} holds every step against the ONNX file; look for float16 overflows in its flag set",
+        (sign("not finite", r"\bNOT FINITE\b"),),
+    ),
+    Symptom(
         "captured on the CPU",
         CERTAIN,
         "a capture of a device's set was made on the CPU: wrong backend or compile environment",
@@ -190,7 +241,7 @@ SYMPTOMS: Final = (
         "device not ready",
         CERTAIN,
         "the GPU that the flag set names is not on this machine, or not usable by this process",
-        "compile on the device itself (builders in models.toml), or choose a set of this machine: doit flags",
+        "run doit on the device itself, or give the model a flag set of this machine in models.toml",
         (
             sign(
                 "/dev/kgsl-3d0",

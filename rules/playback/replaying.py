@@ -164,6 +164,8 @@ def replay(graph: Graph, model_id: str, wish: Wish) -> Report:
         facts = watched(job)
         rides = tuple(Ride.of(camera, one) for camera, one in facts["cameras"].items())
         report = Report(subject.id, facts["device"], facts["about"], rides)
+        with job.log.open("a") as log:
+            log.write(f"{report}\n")
         _hand_over(request, wish, report)
     return report
 
