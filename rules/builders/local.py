@@ -20,18 +20,37 @@ SIGNS = {  # a path that exists on machines with such a device
     "QCOM": ("/dev/kgsl-3d0",),
     "CUDA": ("/dev/nvidiactl", "/proc/driver/nvidia/version"),
     "NV": ("/dev/nvidiactl",),
-    "AMD": ("/dev/kfd", "/dev/bus/usb"),
+    "AMD": ("/dev/kfd",),
     "CL": ("/etc/OpenCL/vendors",),
     "METAL": ("/System/Library/Frameworks/Metal.framework",),
 }
 
 
-def offers(requirement: str | None) -> bool:
-    """Whether this machine meets a flag set's `requires` (`device:QCOM`)."""
+USB_DEVICES = Path("/sys/bus/usb/devices")
+GPU_BRIDGE = (
+    "add1",
+    "0001",
+)  # vendor and product of a USB bridge with tinygrad's firmware: an AMD GPU behind
+
+
+def offers(requirement: str | None, usb: Path = USB_DEVICES) -> bool:
+    """Whether this machine meets a flag set's `requires` (`device:QCOM`); `usb` lists its USB devices."""
     if requirement is None:
         return True
-    signs = SIGNS.get(requirement.removeprefix("device:"), ())
-    return any(Path(sign).exists() for sign in signs)
+    device = requirement.removeprefix("device:")
+    found = any(Path(sign).exists() for sign in SIGNS.get(device, ()))
+    return found or (device == "AMD" and _has_gpu_bridge(usb))
+
+
+def _has_gpu_bridge(devices: Path) -> bool:
+    for device in sorted(devices.glob("*")):
+        try:
+            ids = tuple((device / name).read_text().strip() for name in ("idVendor", "idProduct"))
+        except OSError:
+            continue  # a hub's interface, or unplugged meanwhile
+        if ids == GPU_BRIDGE:
+            return True
+    return False
 
 
 def environment(job: Job, home: Path) -> dict[str, str]:
