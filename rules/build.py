@@ -11,6 +11,7 @@ from typing import Any
 
 from rules.decide import Judge, is_litter
 from rules.errors import SourceError, WorkspaceError, YardError, refused
+from rules.keeping import files
 from rules.keeping.digests import Digest
 from rules.keeping.records import Output, Record
 from rules.keys import Content, differences, key_of
@@ -186,7 +187,7 @@ def _hold(sha256: str, step: Step, judge: Judge, workspace: Workspace) -> None:
         for output in record.outputs if record else ():
             if output.sha256 == sha256:
                 scratch = workspace.store.scratch()
-                copied = shutil.copyfile(workspace.path(output.path), scratch / "copy")
+                copied = files.copy(workspace.path(output.path), scratch / "copy")
                 workspace.store.put(copied)
                 shutil.rmtree(scratch, ignore_errors=True)
                 return
@@ -237,8 +238,8 @@ def _note_failure(step: Step, workspace: Workspace, cause: str) -> None:
     log = workspace.log(step.model or step.record)
     with contextlib.suppress(OSError):  # whoever opens the log finds the failure in it
         log.parent.mkdir(parents=True, exist_ok=True)
-        with log.open("a") as file:
-            file.write(f"=== {step.task} failed: {cause}\n")
+        with files.appending(log) as file:
+            file.write(f"=== {step.task} failed: {cause}\n".encode(errors="replace"))
     tail = log.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:] if log.exists() else []
     failure = {
         "step": step.task,

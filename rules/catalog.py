@@ -188,7 +188,7 @@ def load(path: Path, *, machine: str | None = None, cache: Path | None = None) -
     Raises CatalogError, one line for each error: `models.toml:LINE: KEY: found X; expected Y`.
     """
     try:
-        content = path.read_bytes()
+        content = files.read(path)
     except OSError as error:
         from rules import faults
 
@@ -213,7 +213,7 @@ def _digest(content: bytes, machine: str) -> str:
 
 def _cached(cache: Path, digest: str) -> Table | None:
     try:
-        made_of, _, rest = cache.read_bytes().partition(b"\n")
+        made_of, _, rest = files.read(cache).partition(b"\n")
     except OSError:
         return None
     whole, _, body = rest.partition(b"\n")

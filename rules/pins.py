@@ -17,6 +17,7 @@ from typing import Any
 from rules.catalog import Source
 from rules.counting import counted
 from rules.errors import SourceError, located
+from rules.keeping import files
 from rules.keeping.digests import Digest
 from rules.keeping.files import write_bytes
 from rules.sources import kind_of
@@ -91,7 +92,7 @@ def path_of(catalog: Path) -> Path:
 def read(path: Path) -> Lock:
     """The pins in `path`; none when there is no such file. Raises SourceError when it is damaged."""
     try:
-        raw = json.loads(path.read_bytes())
+        raw = json.loads(files.read(path))
     except FileNotFoundError:
         return Lock(path.name)
     except OSError as error:

@@ -10,6 +10,7 @@ from rules.commands.arguments import UsageError, option
 from rules.commands.command import CATALOG, DODO, Command
 from rules.editing import starter
 from rules.errors import WorkspaceError
+from rules.keeping import files
 from rules.keeping.files import write_bytes
 
 
@@ -48,7 +49,7 @@ def lay_out(folder: Path, workspace: str | None, maps: list[Path]) -> list[Path]
         folder / CATALOG: (starter.CATALOG + starter.EXAMPLE).encode(),
         folder / DODO: starter.DODO.encode(),
     }
-    wanted |= {root / "source-maps" / one.name: one.read_bytes() for one in maps}
+    wanted |= {root / "source-maps" / one.name: files.read(one) for one in maps}
     _check(folders, wanted)
     made: list[Path] = []
     try:

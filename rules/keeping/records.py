@@ -12,6 +12,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from rules.errors import WorkspaceError
+from rules.keeping import files
 from rules.keeping.digests import Digest, Digests, Stamp
 from rules.keeping.files import write_bytes
 from rules.keys import key_of
@@ -20,6 +21,7 @@ FORMAT = 1
 SHA256 = re.compile(r"[0-9a-f]{64}")
 KINDS = ("source", "artifact", "validation")  # whose facts are read again
 LARGEST = 1 << 63
+MOST = 64 << 20  # bytes of a record; one takes a few thousand
 SCHEMA = Path(__file__).resolve().parents[2] / "schemas" / "record.schema.json"
 
 
@@ -160,7 +162,7 @@ UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, Recursio
 
 def _parsed(path: Path) -> dict[str, Any]:
     """The JSON object in a file of ours; raises one of UNREADABLE for anything else."""
-    raw: dict[str, Any] = json.loads(path.read_bytes(), parse_constant=_refuse)
+    raw: dict[str, Any] = json.loads(files.read(path, MOST), parse_constant=_refuse)
     if raw.pop("format") != FORMAT:
         raise ValueError("another format")
     return raw

@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import os
 import threading
 from collections.abc import Iterator
 from functools import cached_property
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 from urllib.parse import unquote, urlsplit
 
+from rules.keeping import files
 from rules.keeping.digests import CHUNK
 
 if TYPE_CHECKING:
@@ -95,8 +97,8 @@ def _opened(content: Path | bytes) -> Iterator[tuple[BinaryIO, int]]:
     if isinstance(content, bytes):
         yield io.BytesIO(content), len(content)
     else:
-        with content.open("rb") as file:
-            yield file, content.stat().st_size
+        with files.opened(content) as file:
+            yield file, os.fstat(file.fileno()).st_size
 
 
 def _pieces(file: BinaryIO) -> Iterator[bytes]:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from rules.errors import WorkspaceError
-from rules.keeping import blocks
+from rules.keeping import blocks, files
 from rules.keeping.digests import CHUNK, Digests, sha256_of
 from rules.keeping.files import is_plain, protect, put_in_place, temporary_beside, write_bytes
 
@@ -114,7 +114,7 @@ class Store:
         One that was copied from another key or edited proves nothing: it is None, like one that is damaged.
         """
         try:
-            result: dict[str, Any] = json.loads(self._result_path(key).read_bytes())
+            result: dict[str, Any] = json.loads(files.read(self._result_path(key)))
             names = [output["name"] for output in result["outputs"]]
             sound = result["key"] == key and isinstance(result["facts"], dict) and all(map(is_plain, names))
             if not sound or len({*names}) < len(names) or not isinstance(result.get("step", ""), str):
@@ -153,7 +153,7 @@ def _appear(blob: Path, temporary: Path) -> None:
 
 
 def _reflink(blob: Path, temporary: Path) -> bool:
-    with blob.open("rb") as source, temporary.open("xb") as target, contextlib.suppress(OSError):
+    with files.opened(blob) as source, temporary.open("xb") as target, contextlib.suppress(OSError):
         fcntl.ioctl(target.fileno(), FICLONE, source.fileno())
         return True
     temporary.unlink()
@@ -161,7 +161,7 @@ def _reflink(blob: Path, temporary: Path) -> bool:
 
 
 def _copy(blob: Path, temporary: Path) -> None:
-    with blob.open("rb") as source, temporary.open("xb") as target:
+    with files.opened(blob) as source, temporary.open("xb") as target:
         shutil.copyfileobj(source, target, CHUNK)
         target.flush()
         os.fsync(target.fileno())

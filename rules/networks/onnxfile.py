@@ -8,6 +8,7 @@ import base64
 import binascii
 import io
 import math
+import os
 import pickle
 import pickletools
 from collections.abc import Iterator, Mapping
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple, TypeVar
 
 from rules.errors import SourceError
+from rules.keeping import files
 
 T = TypeVar("T")
 
@@ -464,8 +466,8 @@ def read(path: Path) -> OnnxSummary:
     Raises SourceError when the file cannot be read, is no ONNX model, or is damaged or truncated.
     """
     try:
-        with path.open("rb") as file:
-            return _model(Wire(file, path.stat().st_size, path.name))
+        with files.opened(path) as file:
+            return _model(Wire(file, os.fstat(file.fileno()).st_size, path.name))
     except OSError as error:
         raise SourceError(f"{path.name}: cannot be read: {error.strerror}", fix=DAMAGED) from error
 

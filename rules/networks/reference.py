@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rules.errors import ArtifactError
+from rules.keeping import files
 
 FLOAT, HALF = 1, 10  # onnx.TensorProto
 DTYPE_ATTRIBUTES = ("to", "dtype", "output_dtype")
@@ -55,7 +56,7 @@ def prepared(networks: Mapping[str, Any], log: Path, label: str) -> Iterator[Ref
     """A child that loads the networks of a request (`{role: {"path": …, "output_slices": …}}`) meanwhile."""
     arguments = [sys.executable, "-s", "-P", "-m", "rules.networks.reference", json.dumps(networks)]
     pipe = subprocess.PIPE
-    with log.open("ab") as errors:
+    with files.appending(log) as errors:
         process = subprocess.Popen(arguments, env=_environment(), stdin=pipe, stdout=pipe, stderr=errors)
     try:
         yield Reference(process, log, label)

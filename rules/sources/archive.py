@@ -20,6 +20,7 @@ from urllib.parse import unquote, urlsplit
 
 from rules.errors import SourceError
 from rules.keeping.digests import CHUNK, Digest, sha256_of
+from rules.keeping.files import opened
 from rules.keys import Content
 from rules.sources.download import download, public, wrong
 from rules.sources.local import GENERIC, role_of
@@ -125,7 +126,7 @@ def _copy(source: Path, expected: Digest, final: Path) -> None:
 
 def _source(path: Path) -> IO[bytes]:
     try:
-        return path.open("rb")
+        return opened(path)
     except OSError as error:
         raise SourceError(
             f"{path}: cannot be read: {error.strerror}", fix="correct the source's path or url in models.toml"
@@ -161,12 +162,12 @@ def _opened(whole: Path, name: str, shown: str) -> Iterator[Openers]:
 
 
 def _head(path: Path) -> bytes:
-    with path.open("rb") as file:
+    with opened(path) as file:
         return file.read(4)
 
 
 def _bytes(path: Path) -> IO[bytes]:
-    return path.open("rb")
+    return opened(path)
 
 
 def _in_folder(folder: Path) -> Openers:

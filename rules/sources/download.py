@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from rules.counting import counted
 from rules.errors import SourceError
 from rules.keeping.digests import Digest, sha256_of
-from rules.keeping.files import put_in_place
+from rules.keeping.files import appending, put_in_place
 
 if TYPE_CHECKING:
     import httpx
@@ -62,7 +62,7 @@ def download(url: str, expected: Digest, final: Path, partial: Path) -> None:
 @contextmanager
 def _only(partial: Path) -> Iterator[None]:
     """Two models may have one source, and be fetched at once."""
-    with partial.with_name(f"{partial.name}.lock").open("ab") as lock:
+    with appending(partial.with_name(f"{partial.name}.lock")) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 

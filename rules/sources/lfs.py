@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from rules.counting import counted
 from rules.errors import SourceError
+from rules.keeping import files
 from rules.keeping.digests import CHUNK
 from rules.keeping.files import replacing
 from rules.sources import ssh
@@ -144,7 +145,7 @@ def _nowhere(pointer: Pointer, tried: Sequence[str]) -> SourceError:
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
     """Wait until no other holds `path`, then hold it while the block runs; the file stays."""
-    with path.open("ab") as file:
+    with files.appending(path) as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
@@ -195,7 +196,7 @@ def _from_folder(folder: Path, pointer: Pointer, final: Path) -> Refused | None:
 def _take(held: Path, pointer: Pointer, final: Path) -> None:
     """Copy a file to `final` if it is the object; nothing appears there otherwise. Raises Refused."""
     try:
-        source = held.open("rb")
+        source = files.opened(held)
     except FileNotFoundError:
         raise Refused("not there") from None
     except OSError as error:

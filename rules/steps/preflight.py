@@ -7,6 +7,7 @@ from typing import Final
 
 from rules.counting import counted
 from rules.errors import SourceError
+from rules.keeping import files
 from rules.networks import onnxfile, operators
 from rules.networks.onnxfile import OnnxSummary, TensorSpec, clean, shown
 
@@ -118,7 +119,7 @@ def classify(model_id: str, path: Path) -> None:
         )
     if not path.is_file():
         raise SourceError(f"{name}: no file is there, expected an ONNX model", fix=f"doit onnx:{model_id}")
-    with path.open("rb") as file:
+    with files.opened(path) as file:
         head = file.read(HEAD)
     if not head:
         raise SourceError(f"{name}: an empty file, expected an ONNX model", fix=AGAIN)
