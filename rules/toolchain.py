@@ -3,6 +3,7 @@
 All of it goes into a build key, by digest and not by name: a tree edited in place is another toolchain.
 """
 
+import contextlib
 import functools
 import importlib.util
 import os
@@ -15,6 +16,7 @@ import threading
 from pathlib import Path
 
 from rules.builders import local, package
+from rules.builders.watched import Watched
 from rules.catalog import FlagSet, Toolchain
 from rules.errors import CatalogError, SourceError
 from rules.host import cpu_features, distribution, numpy_version, tinygrad_version
@@ -31,6 +33,7 @@ AUTOGEN = r"[/\\]autogen[/\\]"
 SELDOM = AUTOGEN + r"(?!__init__\.|libc\.|mesa\.)"
 BYTECODE = "bytecode.sha256"
 DIGEST = 64  # characters of a sha256
+ANSWER_S = 60.0  # for a compiler to say which it is
 NVIDIA_DRIVER = Path("/proc/driver/nvidia/version")
 
 
@@ -109,14 +112,13 @@ def _compile_bytecode(tree: Path) -> None:
     """Two processes share the work, and are gone when this ends, however it ends."""
     compiling = [sys.executable, "-m", "compileall", "-qq", "--invalidation-mode", "unchecked-hash", "-x"]
     shares = ([AUTOGEN, str(tree)], [SELDOM, str(tree / "runtime" / "autogen")])
-    running = [subprocess.Popen([*compiling, *share], stderr=subprocess.DEVNULL) for share in shares]
-    try:
+    with contextlib.ExitStack() as stack:
+        running = [subprocess.Popen([*compiling, *share], stderr=subprocess.DEVNULL) for share in shares]
+        watches = [stack.enter_context(Watched(process, None)) for process in running]
         for process in running:
             process.wait()
-    finally:
-        for process in running:
-            process.kill()
-            process.wait()
+    if why := next((watch.why for watch in watches if watch.why), ""):
+        raise SourceError(f"{tree}: making its bytecode {why}", fix="run doit again")
 
 
 def is_whole(tree: Path, expected: str, digests: Digests) -> bool:
@@ -219,7 +221,16 @@ def clang_version(compiler: str) -> str:
             f"{compiler} is not on this machine, and DEV=CPU compiles with it",
             fix="install clang, or use the flag set cpu (x86-64, no compiler needed)",
         )
-    said = subprocess.run([found, "--version"], capture_output=True, text=True, check=False).stdout
+    try:
+        asked = subprocess.run(
+            [found, "--version"], capture_output=True, check=False, timeout=ANSWER_S, stdin=subprocess.DEVNULL
+        )
+    except subprocess.TimeoutExpired:
+        raise SourceError(
+            f"{found} --version has not answered for {ANSWER_S:.0f} s",
+            fix="set CC to a clang in the flag set",
+        ) from None
+    said = asked.stdout.decode(errors="replace")
     if not said.strip():
         raise SourceError(f"{found} --version says nothing", fix="set CC to a clang in the flag set")
     return said.splitlines()[0]

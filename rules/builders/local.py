@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from rules.builders.job import Job
+from rules.builders.watched import Watched
 from rules.errors import ArtifactError
 from rules.keeping import files
 
@@ -86,12 +87,22 @@ def run(job: Job) -> dict[str, Any]:
     request, result = written(job)
     with logging(job) as log:
         arguments = command(job, str(request), str(result))
-        code = subprocess.call(
+        process = subprocess.Popen(
             arguments, env=environment(job, home), cwd=home, stdin=subprocess.DEVNULL, stdout=log, stderr=log
         )
+        with Watched(process, job.most_bytes) as watch:
+            code = process.wait()
+    if watch.why:
+        raise ended(job, watch.why, watch.advice)
     return facts(
         job, result, f"was killed by signal {-code}" if code < 0 else f"failed with exit code {code}"
     )
+
+
+def ended(job: Job, why: str, advice: str) -> ArtifactError:
+    """The error for a worker that the watch on it ended."""
+    what = f"{job.label}: {job.request['operation']} {why}"
+    return ArtifactError(what, fix=f"{advice}; its log is {job.log}")
 
 
 def _last_words(log: str) -> str:

@@ -47,7 +47,7 @@ class Fsck(CatalogCommand):
         """Check, print, and tell how to mend."""
         yard = self.yard(options)
         steps = selection.named(yard.graph, operands) or list(yard.graph.steps.values())
-        with holding(yard.workspace.lock, "doit fsck"):
+        with holding(yard.workspace.lock, "doit fsck", reads=True):
             check = Check(yard.workspace)
             damages = check.run(steps, everything=not operands)
         if options["json"]:

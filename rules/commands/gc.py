@@ -38,7 +38,7 @@ class Gc(CatalogCommand):
         keep = _keep(options["keep"], options["keep_generations"])
         yard = self.yard(options)
         workspace = yard.workspace
-        with holding(workspace.lock, "doit gc", wait=options["wait"]):
+        with holding(workspace.lock, "doit gc", wait=options["wait"], reads=options["dry_run"]):
             gone = withdrawn(workspace, yard.catalog.releases)
             going = {path for one in gone for path in (*one.files, *one.records)}
             found = garbage(workspace, workspace.path(RELEASES), keep, going)

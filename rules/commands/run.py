@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from doit.cmd_run import Run as DoitRun
 from doit.cmdparse import CmdParse, CmdParseError, DefaultUpdate
 
+from rules.builders import watched
 from rules.commands.arguments import VERIFY, UsageError
 from rules.commands.command import INTERRUPTED, AnyOrder
 from rules.counting import counted
@@ -113,6 +114,8 @@ class Run(AnyOrder, DoitRun):  # type: ignore[misc]
             return INTERRUPTED if not interrupt.args else int(interrupt.args[0])
         finally:
             signal.signal(signal.SIGTERM, before)
+            if not ended:
+                watched.interrupt_all()
             yard.graph.warm.close()
             _close_remote(yard, wait=ended)
 

@@ -61,7 +61,9 @@ def _excess(size: int, most: int) -> str:
 def read(path: Path | str, most: int = TEXT) -> bytes:
     """All of a regular file of at most so many bytes. Raises OSError as `opened` does."""
     with opened(path, most) as file:
-        content = file.read(most + 1)
+        content = file.read(os.fstat(file.fileno()).st_size + 1)
+        while len(content) <= most and (piece := file.read(CHUNK)):
+            content += piece
     if len(content) > most:  # it grew, or it is one of those that tell no size
         raise OSError(errno.EFBIG, _excess(len(content), most), str(path))
     return content

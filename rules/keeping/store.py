@@ -18,7 +18,14 @@ from typing import Any
 from rules.errors import WorkspaceError
 from rules.keeping import blocks, files
 from rules.keeping.digests import CHUNK, Digests, sha256_of
-from rules.keeping.files import is_plain, protect, put_in_place, temporary_beside, write_bytes
+from rules.keeping.files import (
+    TEMPORARY_PREFIX,
+    is_plain,
+    protect,
+    put_in_place,
+    temporary_beside,
+    write_bytes,
+)
 
 SHA256 = re.compile(r"[0-9a-f]{64}")
 FICLONE = 0x40049409  # linux/fs.h: share the extents of another file
@@ -48,6 +55,9 @@ class Store:
     def sweep(self) -> None:
         """Remove what killed runs left half made. Only for the holder of the workspace's lock."""
         shutil.rmtree(self.root / "tmp", ignore_errors=True)
+        toolchains = self.root / "toolchains"
+        for half_made in sorted(toolchains.glob(f"{TEMPORARY_PREFIX}*")):
+            shutil.rmtree(half_made, ignore_errors=True)
 
     def put(self, made: Path) -> str:
         """Move a finished file into the store; returns its sha256. Nobody may write to the file any more."""
