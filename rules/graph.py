@@ -91,6 +91,7 @@ class Graph:
         self.room = Room()
         self.lanes = Lanes()
         self._read_pins: tuple[Stamp, pins.Lock] | None = None
+        self._activations: dict[str, int] = {}  # bytes, by unit
         self.cold = False  # compile every model in a process of its own
         if MONITORING in catalog.models:
             raise CatalogError(
@@ -324,6 +325,7 @@ class Graph:
         assert record is not None
         files = {o.name.removesuffix(".onnx"): self.workspace.path(o.path) for o in record.outputs}
         found = checked(unit.id, unit.type, files, self._tinygrad(unit))
+        self._activations[unit.id] = sum(one.activations for one in found.values())
         settings = {
             **unit.options,
             "cameras": [[camera.width, camera.height] for camera in unit.cameras],
@@ -363,7 +365,7 @@ class Graph:
         names = layouts.names(unit.layout, request["networks"], unit.cameras)
         outputs = {name: scratch / name for name in names}
         request["outputs"] = {name: str(path) for name, path in outputs.items()}
-        needed, most = self._peak(f"{unit.id}_artifact", source)
+        needed, most = self._peak(unit.id, "artifact", source)
         job = self._job(unit, request, content, scratch, most)
         forks = not self.cold and {unit.flags.expected_device, unit.flags.warp_device} == {"CPU"}
         with self._place_to_run(unit, needed):
@@ -377,14 +379,14 @@ class Graph:
         with self.lanes.held(devices), self.room.reserved(needed):
             yield
 
-    def _peak(self, record_name: str, source: Step) -> tuple[int, int]:
+    def _peak(self, unit_id: str, kind: str, source: Step) -> tuple[int, int]:
         """Bytes of memory a step needs at worst, and how many each of its processes may take.
 
-        As measured the last time, else as its weights suggest.
+        As measured the last time, else as its weights and shapes suggest.
         """
         weights = sum(output.size for output in self._recorded(source.task))
-        guessed = UNMEASURED + WEIGHT_COPIES * weights
-        record = self.workspace.records.read(record_name)
+        guessed = UNMEASURED + WEIGHT_COPIES * weights + self._activations.get(unit_id, 0)
+        record = self.workspace.records.read(f"{unit_id}_{kind}")
         measured = int(record.facts.get("peak_bytes", 0)) if record else 0
         chosen = self.catalog.defaults.memory_gb
         return measured or guessed, chosen * GB if chosen else limit(max(measured, guessed))
@@ -394,7 +396,7 @@ class Graph:
         record, origin = self._record(candidate.task), self._record(source.task)
         outputs = {o.name: self.workspace.path(o.path) for o in record.outputs}
         request = self._request("verify", unit, source, outputs)
-        needed, most = self._peak(f"{unit.id}_validation", source)
+        needed, most = self._peak(unit.id, "validation", source)
         case = verify.Case(unit.id, request, record, unit.flags, self.catalog.limits, unit.skip_gates, most)
         with self._place_to_run(unit, needed):
             facts = verify.verify(
