@@ -7,6 +7,7 @@ from rules.commands.arguments import JSON, UsageError, option
 from rules.commands.command import CatalogCommand
 from rules.commands.run import WAIT
 from rules.counting import counted
+from rules.errors import printable
 from rules.keeping.gc import Garbage, Keep, garbage, seconds
 from rules.keeping.lock import holding
 from rules.releasing.withdrawn import RELEASES, Withdrawn, lines, withdrawn
@@ -51,7 +52,7 @@ class Gc(CatalogCommand):
             print(_json(found, gone, options))
             return 0
         told = [line for one in gone for line in lines(one, workspace.root, dry=options["dry_run"])]
-        print(*told, _line(found, options), sep="\n")
+        print(*map(printable, told), _line(found, options), sep="\n")
         return 0
 
 

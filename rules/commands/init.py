@@ -9,7 +9,7 @@ from typing import Any
 from rules.commands.arguments import UsageError, option
 from rules.commands.command import CATALOG, DODO, Command
 from rules.editing import starter
-from rules.errors import WorkspaceError
+from rules.errors import WorkspaceError, printable
 from rules.keeping import files
 from rules.keeping.files import write_bytes
 
@@ -33,7 +33,7 @@ class Init(Command):
             if not one.is_file():
                 raise UsageError(f"{one}: no such file", fix="name a source map")
         for path in lay_out(Path(operands[0] if operands else "."), options["workspace"], maps):
-            print(path)
+            print(printable(path))
         return 0
 
 

@@ -14,6 +14,7 @@ from rules.builders import watched
 from rules.commands.arguments import VERIFY, UsageError
 from rules.commands.command import INTERRUPTED, AnyOrder
 from rules.counting import counted
+from rules.errors import printable
 from rules.keeping.lock import holding
 
 if TYPE_CHECKING:
@@ -134,7 +135,7 @@ def _terminate(*_: object) -> None:
 
 def _close_remote(yard: "Yard", *, wait: bool) -> None:
     for line in yard.workspace.remote.close(wait=wait) if yard.workspace.remote else ():
-        print(line, file=sys.stderr)
+        print(printable(line), file=sys.stderr)
 
 
 # doit hands `_execute` the parameters that its signature names.

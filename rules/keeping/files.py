@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import os
+import re
 import secrets
 import shutil
 import stat
@@ -14,6 +15,7 @@ TEMPORARY_PREFIX = ".tmp-"
 LARGEST = 64 << 30  # bytes of any file that is read; a model takes a hundredth of it
 TEXT = 64 << 20  # bytes of a file that is read as a whole: a record, a manifest, a table of digests
 CHUNK = 1 << 20
+DEVICE = re.compile(r"con|prn|aux|nul|com[0-9]|lpt[0-9]")  # no file of Windows, whatever follows a dot
 NO_FILE = "it is no regular file"
 NAME_LIMIT = 200  # bytes, so that a name with a model's id before it is still a file name
 
@@ -26,6 +28,7 @@ def is_plain(name: str) -> bool:
         and "\\" not in name
         and name.isprintable()
         and len(name.encode()) <= NAME_LIMIT
+        and not DEVICE.fullmatch(name.partition(".")[0].lower())
     )
 
 

@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from rules.errors import WorkspaceError, cause, unwritable
+from rules.errors import WorkspaceError, cause, printable, unwritable
 from rules.keeping.files import NO_FILE, read, write_bytes
 
 LOCKS = Path("/proc/locks")
@@ -115,7 +115,7 @@ def _lock(descriptor: int, path: Path, taken: str | None) -> None:
         folder = path.parent.parent
         if taken is not None:
             raise Held(f"{folder}: {_holder(path, folder)}", fix=taken) from None
-        print(f"waiting: {_holder(path, folder)}", flush=True)
+        print(f"waiting: {printable(_holder(path, folder))}", flush=True)
         fcntl.flock(descriptor, fcntl.LOCK_EX)
 
 

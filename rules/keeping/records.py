@@ -12,6 +12,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from rules.errors import WorkspaceError
+from rules.imports import alone
 from rules.keeping import files
 from rules.keeping.digests import Digest, Digests, Stamp
 from rules.keeping.files import write_bytes
@@ -149,7 +150,8 @@ def _flaw(kind: str, value: Any) -> str:
 @cache
 def _validator(kind: str) -> Any:
     """Checks one kind of record; an idle run writes none, and never loads jsonschema."""
-    from jsonschema import Draft202012Validator
+    with alone:
+        from jsonschema import Draft202012Validator
 
     definitions = json.loads(SCHEMA.read_text("utf-8"))["$defs"]
     return Draft202012Validator({"$ref": f"#/$defs/{kind}", "$defs": definitions})
@@ -211,4 +213,6 @@ def _output(raw: dict[str, Any]) -> Output:
 
 
 def _text(value: dict[str, Any]) -> bytes:
-    return (json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n").encode()
+    return (json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n").encode(
+        errors="surrogatepass"
+    )

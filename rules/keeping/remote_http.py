@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 from urllib.parse import unquote, urlsplit
 
+from rules.imports import alone
 from rules.keeping import files
 from rules.keeping.digests import CHUNK
 
@@ -33,7 +34,8 @@ class HttpStore:
 
     @cached_property
     def _client(self) -> "httpx.Client":
-        import httpx
+        with alone:
+            import httpx
 
         # The credentials are taken out of the URL because httpx logs URLs.
         where = self._url._replace(netloc=self._url.netloc.rpartition("@")[2], query="", fragment="")
@@ -76,7 +78,8 @@ class HttpStore:
 
     @contextlib.contextmanager
     def _told(self) -> Iterator[None]:
-        import httpx
+        with alone:
+            import httpx
 
         try:
             yield

@@ -18,7 +18,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any
 from urllib.parse import unquote, urlsplit
 
-from rules.errors import SourceError
+from rules.errors import SourceError, fills
 from rules.keeping.digests import CHUNK, Digest, sha256_of
 from rules.keeping.files import opened
 from rules.keys import Content
@@ -155,6 +155,8 @@ def _opened(whole: Path, name: str, shown: str) -> Iterator[Openers]:
             with tarfile.open(whole) as tar:
                 yield {one.name: partial(tar.extractfile, one) for one in tar if one.isfile()}
     except DAMAGE as error:
+        if fills(error):
+            raise
         raise SourceError(
             f"{shown}: cannot be unpacked: {error}",
             fix="expected a zip, a tar (plain, .gz, .bz2 or .xz) or one .onnx file: pack it again",
