@@ -23,6 +23,7 @@ from rules.counting import counted
 from rules.decide import is_litter
 from rules.errors import ArtifactError, SourceError, YardError
 from rules.graph import MONITORING, MONITORING_FOLDER, Graph
+from rules.keeping import files as keeping
 from rules.keeping.digests import Digest, sha256_of
 from rules.keys import Content
 from rules.networks import onnxfile
@@ -158,7 +159,7 @@ def _copied(
     files = {}
     for role, (path, expected) in sorted(copies.items()):
         files[role] = scratch / f"{role}.onnx"
-        shutil.copyfile(path, files[role])
+        keeping.copy(path, files[role])
         if (got := sha256_of(files[role])) != expected:
             raise SourceError(
                 f"{path}: changed while it was taken in: expected sha256 {expected}, got {got}",
@@ -438,7 +439,7 @@ class _Surveyor:
                 self._others("a list", [path])
                 continue
             try:
-                entries = starpilot.read_manifest((self.folder / path).read_bytes())
+                entries = starpilot.read_manifest(keeping.read(self.folder / path))
             except ArtifactError as error:
                 self._note([path], Standing.DAMAGED, error.what)
                 continue

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from rules.keeping import files
 from rules.keeping.files import write_bytes
 
 IGNORE = "ignore:"
@@ -29,7 +30,7 @@ class RecordsBackend:
         """The tasks that `doit ignore` named."""
         if self._ignored is None:
             try:
-                self._ignored = Tasks(map(str, json.loads(self._path.read_bytes())))
+                self._ignored = Tasks(map(str, json.loads(files.read(self._path))))
             except (OSError, ValueError, TypeError, RecursionError):
                 self._ignored = Tasks()
         return self._ignored

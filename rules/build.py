@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from rules.decide import Judge, is_litter
-from rules.errors import SourceError, WorkspaceError, YardError, refused
+from rules.errors import SourceError, WorkspaceError, YardError, fills, full, refused
+from rules.keeping import files
 from rules.keeping.digests import Digest
 from rules.keeping.records import Output, Record
 from rules.keys import Content, differences, key_of
@@ -18,6 +19,7 @@ from rules.step import Made, Step
 from rules.workspace import Workspace
 
 LOG_TAIL_LINES = 20
+LEAST = 1 << 16  # bytes; with less free, a disk is full
 
 
 def build(step: Step, judge: Judge, workspace: Workspace, *, force: bool = False) -> Record:
@@ -32,6 +34,7 @@ def build(step: Step, judge: Judge, workspace: Workspace, *, force: bool = False
         raise
     except OSError as error:
         told = refused(error, step.task, again=f"doit {step.task}")
+        told = full(workspace.root, step.task) if fills(error) else told
         _note_failure(step, workspace, str(told))
         raise told from error
     except Exception as error:
@@ -139,7 +142,13 @@ def _outputs(step: Step, workspace: Workspace, blobs: Mapping[str, str]) -> tupl
 def _make(step: Step, workspace: Workspace, content: Content) -> tuple[dict[str, str], Mapping[str, object]]:
     scratch = workspace.store.scratch()
     try:
-        made: Made = step.make(scratch, content)
+        try:
+            made: Made = step.make(scratch, content)
+        except Exception as error:
+            # Asked before the scratch folder goes: then there is room again, and the source seems at fault.
+            if fills(error) or shutil.disk_usage(scratch).free < LEAST:
+                raise full(workspace.root, step.task) from error
+            raise
         store = workspace.store
         blobs = {n: store.put(one) if isinstance(one, Path) else one for n, one in made.outputs.items()}
         return blobs, made.facts
@@ -186,7 +195,7 @@ def _hold(sha256: str, step: Step, judge: Judge, workspace: Workspace) -> None:
         for output in record.outputs if record else ():
             if output.sha256 == sha256:
                 scratch = workspace.store.scratch()
-                copied = shutil.copyfile(workspace.path(output.path), scratch / "copy")
+                copied = files.copy(workspace.path(output.path), scratch / "copy")
                 workspace.store.put(copied)
                 shutil.rmtree(scratch, ignore_errors=True)
                 return
@@ -237,9 +246,11 @@ def _note_failure(step: Step, workspace: Workspace, cause: str) -> None:
     log = workspace.log(step.model or step.record)
     with contextlib.suppress(OSError):  # whoever opens the log finds the failure in it
         log.parent.mkdir(parents=True, exist_ok=True)
-        with log.open("a") as file:
-            file.write(f"=== {step.task} failed: {cause}\n")
-    tail = log.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:] if log.exists() else []
+        with files.appending(log) as file:
+            file.write(f"=== {step.task} failed: {cause}\n".encode(errors="replace"))
+    tail = []
+    with contextlib.suppress(OSError):
+        tail = files.tail(log, files.CHUNK).splitlines()[-LOG_TAIL_LINES:]
     failure = {
         "step": step.task,
         "cause": cause,

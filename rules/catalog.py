@@ -151,6 +151,7 @@ class Defaults:
     cameras: tuple[Camera, ...]
     model_size: tuple[int, int]
     frame_skip: int
+    memory_gb: int | None = None  # that a child may take, instead of what its weights let expect
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +189,7 @@ def load(path: Path, *, machine: str | None = None, cache: Path | None = None) -
     Raises CatalogError, one line for each error: `models.toml:LINE: KEY: found X; expected Y`.
     """
     try:
-        content = path.read_bytes()
+        content = files.read(path)
     except OSError as error:
         from rules import faults
 
@@ -213,7 +214,7 @@ def _digest(content: bytes, machine: str) -> str:
 
 def _cached(cache: Path, digest: str) -> Table | None:
     try:
-        made_of, _, rest = cache.read_bytes().partition(b"\n")
+        made_of, _, rest = files.read(cache).partition(b"\n")
     except OSError:
         return None
     whole, _, body = rest.partition(b"\n")
@@ -244,8 +245,8 @@ def _build(path: Path, tree: Table) -> Catalog:
         parts = (sets[flag_set], toolchains[toolchain], Source(*source), cameras[frames], tuple(size))
         *others, skipped = tail
         models[model_id] = Model(model_id, *(*head, *parts, *others, tuple(skipped)))
-    flag_set, toolchain, frames, size, skip = tree["defaults"]
-    defaults = Defaults(sets[flag_set], toolchains[toolchain], cameras[frames], tuple(size), skip)
+    flag_set, toolchain, frames, size, *rest = tree["defaults"]
+    defaults = Defaults(sets[flag_set], toolchains[toolchain], cameras[frames], tuple(size), *rest)
     releases = {name: Release(name, *row) for name, row in tree["release"].items()}
     monitoring = None
     if tree["monitoring"]:
@@ -296,6 +297,7 @@ def _flat(raw: Table, machine: str) -> Table:
             cameras.index(defaults["cameras"]),
             _pixels(defaults["model_size"]),
             defaults["frame_skip"],
+            defaults.get("memory_gb"),
         ],
         "models": {
             name: _model_row(table, defaults, cameras, releases) for name, table in raw["models"].items()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-from rules.errors import YardError, cause, located
+from rules.errors import YardError, cause, located, printable
 from rules.keeping.digests import Digest, Stamp
 from rules.keeping.files import TEMPORARY_PREFIX
 from rules.keeping.records import Output, Record
@@ -210,7 +210,7 @@ class Judge:
         known = {output.path for output in record.outputs}
         strays = [path for path in self.listing(step.owns) if path not in known]
         links = [path for path in sorted(known) if self.workspace.path(path).is_symlink()]
-        return [Reason(f"{path} does not belong there") for path in (*strays, *links)]
+        return [Reason(f"{printable(path)} does not belong there") for path in (*strays, *links)]
 
     def listing(self, folder: str) -> list[str]:
         """Everything under a workspace folder but folders that hold something, as workspace paths, sorted."""

@@ -8,7 +8,10 @@ YardError
 """
 
 import errno
+import os
+from collections.abc import Iterable
 
+FULL = (errno.ENOSPC, errno.EDQUOT)
 CHECK = "check the path, its permissions and the free space"
 RIGHTS = "give yourself the right to it, or name another path"
 FREE = "free some space there"
@@ -26,6 +29,23 @@ ADVICE = {
 }
 
 
+def printable(text: object) -> str:
+    """A name, or a sentence with names in it, on one line: what a terminal would obey is shown escaped.
+
+    Bytes of a file name that are no UTF-8 are shown as such (`\\xff`); a name can forge no line of ours.
+    """
+    plain = str(text)
+    return plain if plain.isprintable() else "".join(map(_escaped, plain))
+
+
+def _escaped(letter: str) -> str:
+    if letter.isprintable():
+        return letter
+    if 0xDC80 <= ord(letter) <= 0xDCFF:  # how Python holds such a byte (PEP 383)
+        return f"\\x{ord(letter) - 0xDC00:02x}"
+    return letter.encode("unicode_escape").decode()
+
+
 class YardError(Exception):
     """One sentence that names the model, the file and the cause; `fix` is what to type or change next.
 
@@ -35,9 +55,9 @@ class YardError(Exception):
     exit_code = 2
 
     def __init__(self, what: str, *, fix: str = "") -> None:
-        super().__init__(what)
-        self.what = what
-        self.fix = fix
+        self.what = printable(what)
+        self.fix = printable(fix)
+        super().__init__(self.what)
 
     def __str__(self) -> str:
         return f"{self.what}\n  → {self.fix}" if self.fix else self.what
@@ -45,6 +65,14 @@ class YardError(Exception):
 
 class CatalogError(YardError):
     """models.toml says something wrong; `what` starts with `models.toml:LINE: KEY:`."""
+
+    @classmethod
+    def of_lines(cls, lines: Iterable[str], *, fix: str) -> "CatalogError":
+        """All that is wrong, a line each."""
+        error = cls("", fix=fix)
+        error.what = "\n".join(map(printable, lines))
+        error.args = (error.what,)
+        return error
 
 
 class SourceError(YardError):
@@ -57,6 +85,24 @@ class ArtifactError(YardError):
 
 class WorkspaceError(YardError):
     """The disk, the workspace's lock or a record is in the way."""
+
+
+def fills(error: BaseException | None) -> bool:
+    """Whether an error, or what it came from, is that a disk is full; children tell it in words."""
+    while error is not None:
+        number = error.errno if isinstance(error, OSError) else None
+        if number in FULL or any(os.strerror(one) in str(error) for one in FULL):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def full(root: object, who: str) -> WorkspaceError:
+    """The disk of the workspace `root` is full, whatever `who`, a task, was doing then."""
+    return WorkspaceError(
+        f"{who}: the workspace {root} is full: {os.strerror(errno.ENOSPC)}",
+        fix=f"free some space there (doit gc may), then doit {who}",
+    )
 
 
 def unwritable(root: object, why: str) -> WorkspaceError:

@@ -552,7 +552,7 @@ def _error(text: str, file: str, problems: list[Problem]) -> CatalogError:
         for length in range(1, len(keys) + 1):
             lines.setdefault(keys[:length], line)
     placed = sorted({(_line(lines, problem.keys), problem.sentence()) for problem in problems})
-    return CatalogError("\n".join(f"{file}:{line}: {sentence}" for line, sentence in placed), fix=FIX)
+    return CatalogError.of_lines((f"{file}:{line}: {sentence}" for line, sentence in placed), fix=FIX)
 
 
 def _line(lines: dict[Keys, int], keys: Keys) -> int:

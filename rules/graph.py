@@ -10,7 +10,7 @@ from typing import Any
 from rules import layouts, pins, toolchain
 from rules.builders import local, package
 from rules.builders.job import Job
-from rules.builders.room import UNMEASURED, WEIGHT_COPIES, Lanes, Room
+from rules.builders.room import GB, UNMEASURED, WEIGHT_COPIES, Lanes, Room, limit
 from rules.builders.warm import Warm
 from rules.catalog import Camera, Catalog, FlagSet, Model, Release, Source, Toolchain
 from rules.clients import starpilot
@@ -91,6 +91,7 @@ class Graph:
         self.room = Room()
         self.lanes = Lanes()
         self._read_pins: tuple[Stamp, pins.Lock] | None = None
+        self._activations: dict[str, int] = {}  # bytes, by unit
         self.cold = False  # compile every model in a process of its own
         if MONITORING in catalog.models:
             raise CatalogError(
@@ -324,6 +325,7 @@ class Graph:
         assert record is not None
         files = {o.name.removesuffix(".onnx"): self.workspace.path(o.path) for o in record.outputs}
         found = checked(unit.id, unit.type, files, self._tinygrad(unit))
+        self._activations[unit.id] = sum(one.activations for one in found.values())
         settings = {
             **unit.options,
             "cameras": [[camera.width, camera.height] for camera in unit.cameras],
@@ -332,7 +334,7 @@ class Graph:
         named = compiling.networks(files, found)
         return compiling.request(operation, compiling.kind(found, unit.type), named, settings, outputs)
 
-    def _job(self, unit: Unit, request: Mapping[str, Any], content: Content, scratch: Path) -> Job:
+    def _job(self, unit: Unit, request: Mapping[str, Any], content: Content, scratch: Path, most: int) -> Job:
         """The job with the very tinygrad and worker that the step's key names."""
         settings, hidden = content["settings"], self.workspace.hidden
         tree = settings["toolchain"]["tinygrad"]["tree"]
@@ -344,6 +346,7 @@ class Graph:
             worker=package.packed(hidden / "workers", settings["worker"]),
             scratch=scratch,
             log=self.workspace.log(unit.id),
+            most_bytes=most,
         )
 
     def _kinship(self, request: Mapping[str, Any], content: Content) -> str:
@@ -362,9 +365,10 @@ class Graph:
         names = layouts.names(unit.layout, request["networks"], unit.cameras)
         outputs = {name: scratch / name for name in names}
         request["outputs"] = {name: str(path) for name, path in outputs.items()}
-        job = self._job(unit, request, content, scratch)
+        needed, most = self._peak(unit.id, "artifact", source)
+        job = self._job(unit, request, content, scratch, most)
         forks = not self.cold and {unit.flags.expected_device, unit.flags.warp_device} == {"CPU"}
-        with self._place_to_run(unit, self._peak(f"{unit.id}_artifact", source)):
+        with self._place_to_run(unit, needed):
             facts = self.warm.run(job, self._kinship(request, content)) if forks else local.run(job)
         return Made(dict(outputs), facts)
 
@@ -375,23 +379,28 @@ class Graph:
         with self.lanes.held(devices), self.room.reserved(needed):
             yield
 
-    def _peak(self, record_name: str, source: Step) -> int:
-        """Bytes of memory a step needs at worst: as measured the last time, else as its weights suggest."""
-        record = self.workspace.records.read(record_name)
-        if record and "peak_bytes" in record.facts:
-            return int(record.facts["peak_bytes"])
+    def _peak(self, unit_id: str, kind: str, source: Step) -> tuple[int, int]:
+        """Bytes of memory a step needs at worst, and how many each of its processes may take.
+
+        As measured the last time, else as its weights and shapes suggest.
+        """
         weights = sum(output.size for output in self._recorded(source.task))
-        return UNMEASURED + WEIGHT_COPIES * weights
+        guessed = UNMEASURED + WEIGHT_COPIES * weights + self._activations.get(unit_id, 0)
+        record = self.workspace.records.read(f"{unit_id}_{kind}")
+        measured = int(record.facts.get("peak_bytes", 0)) if record else 0
+        chosen = self.catalog.defaults.memory_gb
+        return measured or guessed, chosen * GB if chosen else limit(max(measured, guessed))
 
     def _verify(self, unit: Unit, source: Step, candidate: Step, content: Content, scratch: Path) -> Made:
         _check_device(unit)
         record, origin = self._record(candidate.task), self._record(source.task)
         outputs = {o.name: self.workspace.path(o.path) for o in record.outputs}
         request = self._request("verify", unit, source, outputs)
-        case = verify.Case(unit.id, request, record, unit.flags, self.catalog.limits, unit.skip_gates)
-        with self._place_to_run(unit, self._peak(f"{unit.id}_validation", source)):
+        needed, most = self._peak(unit.id, "validation", source)
+        case = verify.Case(unit.id, request, record, unit.flags, self.catalog.limits, unit.skip_gates, most)
+        with self._place_to_run(unit, needed):
             facts = verify.verify(
-                case, origin, scratch, lambda r: local.run(self._job(unit, r, content, scratch))
+                case, origin, scratch, lambda r: local.run(self._job(unit, r, content, scratch, most))
             )
         return Made({o.name: o.sha256 for o in record.outputs}, facts)
 

@@ -14,7 +14,7 @@ MISSING = "nothing"
 def key_of(content: Content) -> str:
     """sha256, lower-case hex, of the canonical JSON of a key's content."""
     text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-    return hashlib.sha256(text.encode()).hexdigest()
+    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
 
 
 def flat(content: Any, prefix: str = "") -> dict[str, Any]:

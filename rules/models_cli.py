@@ -17,7 +17,7 @@ from rules.commands import delivery, direct
 from rules.commands.arguments import HELP, Parser, UsageError, option
 from rules.commands.command import CATALOG, INTERRUPTED
 from rules.commands.direct import Wish
-from rules.errors import CatalogError, YardError, refused
+from rules.errors import CatalogError, YardError, printable, refused
 from rules.graph import MONITORING
 from rules.releasing import parts
 from rules.releasing.namespace import id_flaw
@@ -169,7 +169,7 @@ def _list(yard: Yard) -> int:
 def _split(file: Path, options: dict[str, Any]) -> int:
     made = parts.split(file, Path(options["output_dir"] or file.parent), force=options["force"])
     for path in (*made.parts, made.checksum):
-        print(path)
+        print(printable(path))
     return 0
 
 
@@ -226,5 +226,5 @@ def _build(yard: Yard, tasks: list[str], options: dict[str, Any]) -> int:
         if options["output_dir"]:
             files = delivery.deliver(files, Path(options["output_dir"]))
         for path in files:
-            print(path)
+            print(printable(path))
     return 0

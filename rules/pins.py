@@ -4,10 +4,12 @@ A pin belongs to what identifies the source in models.toml: another ref is anoth
 another mirror of the same ref is not.
 """
 
+import contextlib
 import fcntl
 import json
-import os
 import re
+import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -17,17 +19,22 @@ from typing import Any
 from rules.catalog import Source
 from rules.counting import counted
 from rules.errors import SourceError, located
+from rules.keeping import files
 from rules.keeping.digests import Digest
-from rules.keeping.files import write_bytes
+from rules.keeping.files import opened, write_bytes
 from rules.sources import kind_of
 
 FORMAT = 1
+SUFFIX = ".lock.json"
+PATIENCE_S = 60.0  # for another process that changes the pins, which takes a moment
+LOOK_S = 0.05
 # What others publish. A generated model is made here, and a local file is its owner's to edit: the build key
 # holds their identity, and nothing stands between the two.
 PINNED_KINDS = frozenset(("archive", "git", "hub", "wheel"))
 
 Found = Mapping[str, Digest]  # by role
 
+_changing = threading.Lock()
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
@@ -85,13 +92,13 @@ class Lock:
 
 def path_of(catalog: Path) -> Path:
     """The lock file beside a catalog: `models.toml` → `models.lock.json`."""
-    return catalog.with_suffix(".lock.json")
+    return catalog.with_suffix(SUFFIX)
 
 
 def read(path: Path) -> Lock:
     """The pins in `path`; none when there is no such file. Raises SourceError when it is damaged."""
     try:
-        raw = json.loads(path.read_bytes())
+        raw = json.loads(files.read(path))
     except FileNotFoundError:
         return Lock(path.name)
     except OSError as error:
@@ -122,7 +129,7 @@ def write(path: Path, lock: Lock) -> None:
 def settle(path: Path, model_id: str, source: Source, found: Found) -> bool:
     """After a fetch: compare `found` with the pins, or record it as the first; True when it was recorded.
 
-    Safe between threads and processes. Raises SourceError as `check_all` does.
+    Safe between threads and processes. Raises SourceError as `check_all` does, or when another holds `path`.
     """
     with writing(path):
         lock = read(path)
@@ -135,14 +142,33 @@ def settle(path: Path, model_id: str, source: Source, found: Found) -> bool:
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Hold the lock file for a change: reading, changing and writing it are one act."""
-    # The folder is what is locked: the file itself is replaced, and a lock on the old one would bind nobody.
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        fcntl.flock(folder, fcntl.LOCK_EX)
+    """Hold the pins for a change: reading, changing and writing them are one act. Raises SourceError.
+
+    What is locked is the catalog beside them. The folder may be a workspace, which a run holds from begin to
+    end, and the pins' own file is replaced, so that a lock on the old one would bind nobody.
+    """
+    with _changing, contextlib.ExitStack() as stack:
+        with contextlib.suppress(FileNotFoundError):
+            catalog = stack.enter_context(opened(path.with_name(path.name.removesuffix(SUFFIX) + ".toml")))
+            _lock(catalog.fileno(), path)
         yield
-    finally:
-        os.close(folder)
+
+
+def _lock(descriptor: int, path: Path) -> None:
+    until = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if time.monotonic() > until:
+                raise SourceError(
+                    f"{path.name}: another process has held it for {PATIENCE_S:.0f} s",
+                    fix="end that process, or let it go on, then run the command again",
+                ) from None
+            time.sleep(LOOK_S)
+        except OSError:  # a file system without locks: the threads of this process still take turns
+            return
 
 
 def _identity(source: Source) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from doit.exceptions import InvalidDodoFile, TaskFailed
 from rules import host
 from rules.catalog import Catalog, load
 from rules.errors import YardError
+from rules.imports import alone
 from rules.keeping.digests import Stamp, sha256_of
 from rules.keys import key_of
 from rules.workspace import Workspace
@@ -195,7 +196,8 @@ class Yard:
 
     def carry_out(self, step: "Step") -> TaskFailed | None:
         """A task's action: build the step; a failure is a sentence, not a traceback."""
-        from rules.build import build
+        with alone:
+            from rules.build import build
 
         try:
             build(step, self.graph.judge, self.workspace, force=self.force)

@@ -3,6 +3,7 @@
 All of it goes into a build key, by digest and not by name: a tree edited in place is another toolchain.
 """
 
+import contextlib
 import functools
 import importlib.util
 import os
@@ -15,9 +16,11 @@ import threading
 from pathlib import Path
 
 from rules.builders import local, package
+from rules.builders.watched import Watched
 from rules.catalog import FlagSet, Toolchain
 from rules.errors import CatalogError, SourceError
 from rules.host import cpu_features, distribution, numpy_version, tinygrad_version
+from rules.keeping import files
 from rules.keeping.digests import Digests
 from rules.keeping.files import write_bytes
 from rules.keys import Content, key_of
@@ -29,6 +32,8 @@ RUN = (".py", ".so", ".pyd", ".pyc")
 AUTOGEN = r"[/\\]autogen[/\\]"
 SELDOM = AUTOGEN + r"(?!__init__\.|libc\.|mesa\.)"
 BYTECODE = "bytecode.sha256"
+DIGEST = 64  # characters of a sha256
+ANSWER_S = 60.0  # for a compiler to say which it is
 NVIDIA_DRIVER = Path("/proc/driver/nvidia/version")
 
 
@@ -107,14 +112,13 @@ def _compile_bytecode(tree: Path) -> None:
     """Two processes share the work, and are gone when this ends, however it ends."""
     compiling = [sys.executable, "-m", "compileall", "-qq", "--invalidation-mode", "unchecked-hash", "-x"]
     shares = ([AUTOGEN, str(tree)], [SELDOM, str(tree / "runtime" / "autogen")])
-    running = [subprocess.Popen([*compiling, *share], stderr=subprocess.DEVNULL) for share in shares]
-    try:
+    with contextlib.ExitStack() as stack:
+        running = [subprocess.Popen([*compiling, *share], stderr=subprocess.DEVNULL) for share in shares]
+        watches = [stack.enter_context(Watched(process, None)) for process in running]
         for process in running:
             process.wait()
-    finally:
-        for process in running:
-            process.kill()
-            process.wait()
+    if why := next((watch.why for watch in watches if watch.why), ""):
+        raise SourceError(f"{tree}: making its bytecode {why}", fix="run doit again")
 
 
 def is_whole(tree: Path, expected: str, digests: Digests) -> bool:
@@ -123,9 +127,9 @@ def is_whole(tree: Path, expected: str, digests: Digests) -> bool:
     `expected` is the tree's digest, or how it begins.
     """
     try:
-        bytecode = tree.with_name(BYTECODE).read_text()
+        bytecode = files.read(tree.with_name(BYTECODE), DIGEST).decode()
         return tree_digest(tree, digests).startswith(expected) and bytecode_digest(tree, digests) == bytecode
-    except OSError:
+    except (OSError, UnicodeDecodeError):
         return False
 
 
@@ -147,16 +151,17 @@ class Toolchains:
     def identity(self, toolchain: Toolchain, flags: FlagSet) -> Content:
         """What a build key holds of the toolchain, and of the machine that runs it."""
         name = (toolchain.name, flags.name)
-        if name not in self._known:
+        # Another thread may empty the table at any moment, so nothing is read back from it.
+        if (known := self._known.get(name)) is None:
             tree = tree_digest(tinygrad_root(toolchain, self.base), self.digests)
             self._look_at_what_has_no_digest(flags)
-            self._known[name] = {
+            known = self._known[name] = {
                 "tinygrad": {"version": toolchain.tinygrad, "tree": tree},
                 "python": platform.python_version(),
                 "numpy": numpy_version(),
                 **machine(flags),
             }
-        return self._known[name]
+        return known
 
     def _look_at_what_has_no_digest(self, flags: FlagSet) -> None:
         """Files whose change changes the answer: numpy's, the compiler's."""
@@ -173,17 +178,17 @@ class Toolchains:
 
     def code(self, *names: str) -> str:
         """The digest of modules of `rules` whose own working decides a step's bytes; paths within `rules`."""
-        if names not in self._known:
+        if (known := self._known.get(names)) is None:
             found = {name: self.digests.of(RULES / name).sha256 for name in names}
-            self._known[names] = {"sha256": key_of(found)}
-        return str(self._known[names]["sha256"])
+            known = self._known[names] = {"sha256": key_of(found)}
+        return str(known["sha256"])
 
     def worker(self) -> str:
         """The digest of the worker's sources."""
         name = ("worker", "")
-        if name not in self._known:
-            self._known[name] = {"sha256": package.digest(self.digests)}
-        return str(self._known[name]["sha256"])
+        if (known := self._known.get(name)) is None:
+            known = self._known[name] = {"sha256": package.digest(self.digests)}
+        return str(known["sha256"])
 
     def look_again(self) -> None:
         """Files may have changed: what was looked up is no longer trusted."""
@@ -216,7 +221,16 @@ def clang_version(compiler: str) -> str:
             f"{compiler} is not on this machine, and DEV=CPU compiles with it",
             fix="install clang, or use the flag set cpu (x86-64, no compiler needed)",
         )
-    said = subprocess.run([found, "--version"], capture_output=True, text=True, check=False).stdout
+    try:
+        asked = subprocess.run(
+            [found, "--version"], capture_output=True, check=False, timeout=ANSWER_S, stdin=subprocess.DEVNULL
+        )
+    except subprocess.TimeoutExpired:
+        raise SourceError(
+            f"{found} --version has not answered for {ANSWER_S:.0f} s",
+            fix="set CC to a clang in the flag set",
+        ) from None
+    said = asked.stdout.decode(errors="replace")
     if not said.strip():
         raise SourceError(f"{found} --version says nothing", fix="set CC to a clang in the flag set")
     return said.splitlines()[0]

@@ -11,7 +11,8 @@ class Job:
     """`label` is the model's name in messages; `log` takes everything the worker prints.
 
     `flags` is the whole of the flag set; `tinygrad` is the folder of the tinygrad package to import;
-    `worker` is the zipapp to run; `scratch` is a private folder that outlives the job.
+    `worker` is the zipapp to run; `scratch` is a private folder that outlives the job. Of
+    memory it may take `most_bytes`, if that is not None.
     """
 
     label: str
@@ -21,3 +22,4 @@ class Job:
     worker: Path
     scratch: Path
     log: Path
+    most_bytes: int | None = None

@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import IO, Any
 
 from rules.builders.job import Job
+from rules.builders.watched import Watched
 from rules.errors import ArtifactError
+from rules.keeping import files
 
 PATH = "/usr/local/bin:/usr/bin:/bin:/opt/homebrew/bin"
 RAISED = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Exit|Interrupt)(: |$)")  # how a traceback ends
@@ -90,7 +92,7 @@ def written(job: Job) -> tuple[Path, Path]:
 def logging(job: Job) -> Iterator[IO[bytes]]:
     """The job's log, opened to append, with a line that says what begins."""
     job.log.parent.mkdir(parents=True, exist_ok=True)
-    with job.log.open("ab") as log:
+    with files.appending(job.log) as log:
         now = time.strftime("%Y-%m-%d %H:%M:%S")
         log.write(f"=== {job.request['operation']} {job.label} {now}\n".encode())
         log.flush()
@@ -104,12 +106,22 @@ def run(job: Job) -> dict[str, Any]:
     request, result = written(job)
     with logging(job) as log:
         arguments = command(job, str(request), str(result))
-        code = subprocess.call(
+        process = subprocess.Popen(
             arguments, env=environment(job, home), cwd=home, stdin=subprocess.DEVNULL, stdout=log, stderr=log
         )
+        with Watched(process, job.most_bytes) as watch:
+            code = process.wait()
+    if watch.why:
+        raise ended(job, watch.why, watch.advice)
     return facts(
         job, result, f"was killed by signal {-code}" if code < 0 else f"failed with exit code {code}"
     )
+
+
+def ended(job: Job, why: str, advice: str) -> ArtifactError:
+    """The error for a worker that the watch on it ended."""
+    what = f"{job.label}: {job.request['operation']} {why}"
+    return ArtifactError(what, fix=f"{advice}; its log is {job.log}")
 
 
 def _last_words(log: str) -> str:
@@ -123,7 +135,7 @@ def _last_words(log: str) -> str:
 def facts(job: Job, result: Path, how: str) -> dict[str, Any]:
     """The result a worker left; raises ArtifactError, saying `how` it ended, when it left none."""
     if not result.exists():
-        cause = _last_words(job.log.read_text(errors="replace"))
+        cause = _last_words(files.tail(job.log, files.TEXT))
         raise ArtifactError(f"{job.label}: {job.request['operation']} {how}: {cause}", fix=f"read {job.log}")
-    found: dict[str, Any] = json.loads(result.read_text())
+    found: dict[str, Any] = json.loads(files.read(result))
     return found

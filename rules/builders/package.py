@@ -6,6 +6,7 @@ import zipfile
 from pathlib import Path
 
 from rules.errors import SourceError
+from rules.keeping import files
 from rules.keeping.digests import Digests
 from rules.keeping.files import write_bytes
 from rules.keys import key_of
@@ -43,6 +44,6 @@ def packed(folder: Path, expected: str) -> Path:
             archive.writestr(zipfile.ZipInfo(name if name == ENTRY else f"worker/{name}", EPOCH), one)
     final = folder / f"worker-{key_of(sums)[:16]}.pyz"
     # Its name is no proof of its bytes, and the key vouches for them.
-    if not final.exists() or final.read_bytes() != packing.getvalue():
+    if not final.exists() or files.read(final) != packing.getvalue():
         write_bytes(final, packing.getvalue())
     return final

@@ -6,14 +6,21 @@ import threading
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
+GB = 10**9  # bytes
 SHARE = 0.8  # of the machine's memory; the rest is for the system and the page cache
 UNMEASURED = 1_000_000_000  # bytes a compile may need besides its weights, before one was measured
+OVER = 4  # times the expected peak; a limit is there for what goes wrong
 WEIGHT_COPIES = 4  # file, device, pickle, and one to be safe
 
 
 def machine_bytes() -> int:
     """The machine's physical memory."""
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def limit(expected: int) -> int:
+    """How many bytes a child may take whose peak is expected to be so many: what is over that is no slip."""
+    return min(OVER * expected, machine_bytes())
 
 
 class Lanes:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rules.builders import local, vitals
+from rules.builders import local, vitals, watched
 from rules.builders.job import Job
 
 MOST = 4  # each holds some hundred MB; the one that was idle longest makes room
@@ -27,6 +27,10 @@ QUIET_S = 60.0  # for so long a worker may do nothing at all
 
 class Silent(Exception):
     """A resident worker has a job and does nothing."""
+
+
+class Excessive(Exception):
+    """A resident worker takes more memory than its jobs may; the text says how much."""
 
 
 @dataclass
@@ -70,10 +74,13 @@ class Resident:
             message = json.dumps({"request": str(request), "result": str(result)}).encode()
             with theirs:
                 socket.send_fds(self.control, [message], [theirs.fileno(), log.fileno()])
-            return result, bool(self._await(ours))
+            return result, bool(self._await(ours, job.most_bytes))
 
-    def _await(self, answer: socket.socket) -> bytes:
-        """The answer, however long it takes a worker that does something. Raises Silent."""
+    def _await(self, answer: socket.socket, most: int | None) -> bytes:
+        """The answer, however long it takes a worker that does something. Raises Silent, and Excessive.
+
+        Jobs of one worker are alike, so that one of them may take as much as another.
+        """
         watch = vitals.Watch(self.process.pid)
         answer.settimeout(LOOK_S)
         while True:
@@ -82,6 +89,9 @@ class Resident:
             watch.look(LOOK_S)
             if watch.quiet_s >= QUIET_S:
                 raise Silent
+            allowed = most and most * max(1, self.busy)
+            if excess := watched.excessive(self.process.pid, watch.members, allowed):
+                raise Excessive(excess)
 
     def ended(self) -> bool:
         """Whether the worker itself has died, told by the end of what it was to answer on."""
@@ -161,11 +171,14 @@ class Warm:
         """What the resident made of the job; if it died or hangs, a process of its own compiles the job."""
         if (result := self._asked(resident, job)) is not None:
             return local.facts(job, result, "failed")
+        self._drop(resident)  # nothing of it may go on writing where another one writes now
+        return local.run(job)
+
+    def _drop(self, resident: Resident) -> None:
         with self._lock:
             self._check_open()
             self._residents = {kind: one for kind, one in self._residents.items() if one is not resident}
-        resident.stop()  # nothing of it may go on writing where another one writes now
-        return local.run(job)
+        resident.stop()
 
     def _check_open(self) -> None:
         """An interrupt ended the run in another thread: a worker that went with it is not replaced."""
@@ -182,6 +195,9 @@ class Warm:
             how = f"the worker that compiles it did nothing for {QUIET_S:.0f} s and was ended"
             print(f"warning: {job.label}: {how}; another one starts over", file=sys.stderr, flush=True)
             return None
+        except Excessive as excess:
+            self._drop(resident)
+            raise local.ended(job, str(excess), watched.advice(str(excess), job.most_bytes)) from None
         return result if answered or not resident.ended() else None
 
     def close(self) -> None:

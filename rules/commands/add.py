@@ -8,6 +8,7 @@ from rules.commands.arguments import UsageError, option
 from rules.commands.command import CATALOG, Command
 from rules.editing import adding, importing
 from rules.editing.catalogtext import block
+from rules.errors import printable
 
 
 class Add(Command):
@@ -57,7 +58,8 @@ class Add(Command):
         else:
             added = adding.add_ref(catalog, options["ref"].lower(), options["repository"], asked, dry=dry)
         for path in added.copied:
-            print(f"{path}: {'would be copied' if dry else 'copied'}, since names tell roles there")
+            verb = "would be copied" if dry else "copied"
+            print(f"{printable(path)}: {verb}, since names tell roles there")
         print(block(added.id, added.table).strip())
         if not files and not added.has_repository:
             print(importing.homeless_line([added.id], catalog))

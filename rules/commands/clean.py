@@ -6,6 +6,7 @@ from doit.cmd_clean import Clean as DoitClean
 
 from rules.commands.command import AnyOrder
 from rules.commands.forget import attach
+from rules.errors import printable
 from rules.keeping.lock import holding
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ class Clean(AnyOrder, DoitClean):  # type: ignore[misc]
         for name in dict.fromkeys(task.name for task in tasks):
             if step := self._yard.graph.steps.get(name):
                 for path in self._yard.clean(step, dryrun=dryrun):
-                    print(f"{name} - removing file '{path}'")
+                    print(f"{name} - removing file '{printable(path)}'")
             if cleanforget and not dryrun:
                 self.dep_manager.remove(name)
         self.dep_manager.close()

@@ -1,5 +1,6 @@
 """What our commands start from: options anywhere, a sentence for each failure, an exit code."""
 
+import io
 import os
 import sys
 from collections.abc import Collection
@@ -65,6 +66,9 @@ class AnyOrder(DoitCommand):  # type: ignore[misc]
 
     def parse_execute(self, in_args: list[str]) -> int:
         """doit's way in; returns the exit code."""
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, io.TextIOWrapper):  # a name that is no UTF-8 is shown, and ends nothing
+                stream.reconfigure(errors="backslashreplace")
         try:
             code = self._parse_and_execute(in_args)
             sys.stdout.flush()

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from rules.counting import counted
 from rules.decide import Decision
-from rules.keeping import blocks
+from rules.keeping import blocks, files
 from rules.keeping.digests import CHUNK, Digest, Digests
 from rules.keeping.records import Output
 from rules.workspace import Workspace
@@ -73,7 +73,7 @@ def _ranges(path: Path, right: Path) -> tuple[list[Range], int]:
     """Ranges of differing bytes in the common length, and the length of the common start."""
     ranges: list[Range] = []
     offset = 0
-    with path.open("rb") as one, right.open("rb") as other:
+    with files.opened(path) as one, files.opened(right) as other:
         while len(ranges) < ENOUGH and (a := one.read(CHUNK)) and (b := other.read(CHUNK)):
             length = min(len(a), len(b))
             if a[:length] != b[:length]:

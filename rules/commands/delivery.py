@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rules.keeping.digests import CHUNK
-from rules.keeping.files import replacing
+from rules.keeping.files import opened, replacing
 from rules.releasing import parts
 from rules.step import Step
 from rules.workspace import Workspace
@@ -28,7 +28,7 @@ def deliver(files: Sequence[Path], folder: Path) -> list[Path]:
     with contextlib.ExitStack() as stack:  # unwinds backwards: the last of `files` takes its name last
         for path in reversed(files):
             sink = stack.enter_context(replacing(folder / path.name))
-            with path.open("rb") as source:
+            with opened(path) as source:
                 shutil.copyfileobj(source, sink, CHUNK)
             sink.flush()
         for path in files:

@@ -2,13 +2,13 @@
 
 import json
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rules.commands.arguments import JSON
 from rules.commands.command import CatalogCommand, NoCatalog
 from rules.diagnosing.diagnosis import LIMIT, Finding, diagnose, models, recorded
 from rules.errors import ArtifactError, WorkspaceError
+from rules.keeping import files
 
 if TYPE_CHECKING:
     from rules.graph import Graph
@@ -49,7 +49,7 @@ def read(source: str) -> str:
     Raises WorkspaceError when it cannot be read or is too long, ArtifactError when it is an artifact.
     """
     try:
-        with Path(source).open("rb") if source != "-" else sys.stdin.buffer as file:
+        with files.opened(source) if source != "-" else sys.stdin.buffer as file:
             raw = file.read(LIMIT + 1)
     except OSError as error:
         raise WorkspaceError(

@@ -12,7 +12,7 @@ from rules.commands import damage, selection
 from rules.commands.arguments import JSON
 from rules.commands.command import CatalogCommand
 from rules.counting import counted
-from rules.errors import YardError
+from rules.errors import YardError, printable
 from rules.keeping.digests import Digest
 from rules.keeping.files import TEMPORARY_PREFIX
 from rules.keeping.lock import holding
@@ -32,7 +32,7 @@ class Damage:
     what: str
 
     def __str__(self) -> str:
-        return f"{self.path}{f' ({self.task})' if self.task else ''}: {self.what}"
+        return printable(f"{self.path}{f' ({self.task})' if self.task else ''}: {self.what}")
 
 
 class Fsck(CatalogCommand):
@@ -47,7 +47,7 @@ class Fsck(CatalogCommand):
         """Check, print, and tell how to mend."""
         yard = self.yard(options)
         steps = selection.named(yard.graph, operands) or list(yard.graph.steps.values())
-        with holding(yard.workspace.lock, "doit fsck"):
+        with holding(yard.workspace.lock, "doit fsck", reads=True):
             check = Check(yard.workspace)
             damages = check.run(steps, everything=not operands)
         if options["json"]:

@@ -7,6 +7,7 @@ from rules.commands.arguments import JSON, UsageError, option
 from rules.commands.command import CatalogCommand
 from rules.commands.run import WAIT
 from rules.counting import counted
+from rules.errors import printable
 from rules.keeping.gc import Garbage, Keep, garbage, seconds
 from rules.keeping.lock import holding
 from rules.releasing.withdrawn import RELEASES, Withdrawn, lines, withdrawn
@@ -38,7 +39,7 @@ class Gc(CatalogCommand):
         keep = _keep(options["keep"], options["keep_generations"])
         yard = self.yard(options)
         workspace = yard.workspace
-        with holding(workspace.lock, "doit gc", wait=options["wait"]):
+        with holding(workspace.lock, "doit gc", wait=options["wait"], reads=options["dry_run"]):
             gone = withdrawn(workspace, yard.catalog.releases)
             going = {path for one in gone for path in (*one.files, *one.records)}
             found = garbage(workspace, workspace.path(RELEASES), keep, going)
@@ -51,7 +52,7 @@ class Gc(CatalogCommand):
             print(_json(found, gone, options))
             return 0
         told = [line for one in gone for line in lines(one, workspace.root, dry=options["dry_run"])]
-        print(*told, _line(found, options), sep="\n")
+        print(*map(printable, told), _line(found, options), sep="\n")
         return 0
 
 

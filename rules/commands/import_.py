@@ -7,6 +7,7 @@ from typing import Any
 from rules.commands.arguments import UsageError, option
 from rules.commands.command import CATALOG, Command
 from rules.editing import importing, published
+from rules.errors import printable
 
 
 class Import(Command):
@@ -43,7 +44,7 @@ class Import(Command):
         wishes = importing.Wishes(release, options["update_sources"])
         report = importing.run(Path(options["catalog"]), manifest, maps, wishes, dry=options["dry_run"])
         for line in report.lines():
-            print(line)
+            print(printable(line))
         changed = report.added or report.updated or report.claimed
         verb = "not written (--dry-run)" if options["dry_run"] else "written" if changed else "unchanged"
         if report.homeless:

@@ -9,7 +9,8 @@ from typing import Any
 from rules.commands.arguments import UsageError, option
 from rules.commands.command import CATALOG, DODO, Command
 from rules.editing import starter
-from rules.errors import WorkspaceError
+from rules.errors import WorkspaceError, printable
+from rules.keeping import files
 from rules.keeping.files import write_bytes
 
 
@@ -32,7 +33,7 @@ class Init(Command):
             if not one.is_file():
                 raise UsageError(f"{one}: no such file", fix="name a source map")
         for path in lay_out(Path(operands[0] if operands else "."), options["workspace"], maps):
-            print(path)
+            print(printable(path))
         return 0
 
 
@@ -48,7 +49,7 @@ def lay_out(folder: Path, workspace: str | None, maps: list[Path]) -> list[Path]
         folder / CATALOG: (starter.CATALOG + starter.EXAMPLE).encode(),
         folder / DODO: starter.DODO.encode(),
     }
-    wanted |= {root / "source-maps" / one.name: one.read_bytes() for one in maps}
+    wanted |= {root / "source-maps" / one.name: files.read(one) for one in maps}
     _check(folders, wanted)
     made: list[Path] = []
     try:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rules.commands.arguments import JSON, UsageError, option
 from rules.commands.command import Command
 from rules.counting import counted
+from rules.errors import printable
 
 if TYPE_CHECKING:
     from rules.inspection import Report
@@ -47,7 +48,7 @@ class Inspect(Command):
         if options["json"]:
             print(json.dumps({**report.as_json(), "failed_expectations": failed}, indent=2))
         else:
-            print("\n".join([*lines(report), *(f"  ✗ {one}" for one in failed)]))
+            print("\n".join(map(printable, [*lines(report), *(f"  ✗ {one}" for one in failed)])))
         return report.exit_code or int(bool(failed))
 
 

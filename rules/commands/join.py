@@ -6,6 +6,7 @@ from typing import Any
 
 from rules.commands.arguments import option
 from rules.commands.command import Command
+from rules.errors import printable
 from rules.releasing import joining
 
 
@@ -26,7 +27,7 @@ class Join(Command):
     def act(self, options: dict[str, Any], operands: list[str]) -> int:
         """Join and print the path of the whole file."""
         made = joining.join(Path(operands[0]), Path(options["output"]) if options["output"] else None)
-        print(made.path)
+        print(printable(made.path))
         if not made.checked:
             print(f"not verified: no .sha256 is beside the chunks; got {made.sha256}", file=sys.stderr)
         return 0

@@ -8,7 +8,7 @@ from rules.commands import selection
 from rules.commands.arguments import UsageError, option
 from rules.commands.command import CatalogCommand
 from rules.commands.run import WAIT
-from rules.errors import ArtifactError
+from rules.errors import ArtifactError, printable
 
 if TYPE_CHECKING:
     from rules.catalog import Catalog, Release
@@ -49,9 +49,9 @@ class Reconcile(CatalogCommand):
             done = reconcile(folder, naming, known, dry=options["dry_run"])
             left = strangers(folder, naming)
         for line in [*done, *(f"{one}: no model of {release.name}, left as it is" for one in left)]:
-            print(line)
+            print(printable(line))
         verb = "would be changed (--dry-run)" if options["dry_run"] else "changed"
-        print(f"{folder}: {verb if done else f'already as {release.name} names it'}")
+        print(f"{printable(folder)}: {verb if done else f'already as {release.name} names it'}")
         return 0
 
 

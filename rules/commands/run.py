@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 from doit.cmd_run import Run as DoitRun
 from doit.cmdparse import CmdParse, CmdParseError, DefaultUpdate
 
+from rules.builders import watched
 from rules.commands.arguments import VERIFY, UsageError
 from rules.commands.command import INTERRUPTED, AnyOrder
 from rules.counting import counted
+from rules.errors import printable
 from rules.keeping.lock import holding
 
 if TYPE_CHECKING:
@@ -113,6 +115,8 @@ class Run(AnyOrder, DoitRun):  # type: ignore[misc]
             return INTERRUPTED if not interrupt.args else int(interrupt.args[0])
         finally:
             signal.signal(signal.SIGTERM, before)
+            if not ended:
+                watched.interrupt_all()
             yard.graph.warm.close()
             _close_remote(yard, wait=ended)
 
@@ -131,7 +135,7 @@ def _terminate(*_: object) -> None:
 
 def _close_remote(yard: "Yard", *, wait: bool) -> None:
     for line in yard.workspace.remote.close(wait=wait) if yard.workspace.remote else ():
-        print(line, file=sys.stderr)
+        print(printable(line), file=sys.stderr)
 
 
 # doit hands `_execute` the parameters that its signature names.

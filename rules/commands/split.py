@@ -5,6 +5,7 @@ from typing import Any
 
 from rules.commands.arguments import UsageError, option
 from rules.commands.command import Command
+from rules.errors import printable
 from rules.releasing import parts
 
 MIB = 1 << 20
@@ -40,5 +41,5 @@ class Split(Command):
             force=options["force"] or mib is not None,
         )
         for path in (*made.parts, made.checksum):
-            print(path)
+            print(printable(path))
         return 0

@@ -8,6 +8,7 @@ from rules.commands.arguments import JSON, VERIFY, UsageError
 from rules.commands.command import CatalogCommand
 from rules.commands.ignore import skipped
 from rules.decide import Decision, Judge, State
+from rules.errors import printable
 from rules.graph import Graph
 from rules.step import Step
 from rules.workspace import Workspace
@@ -79,8 +80,9 @@ def _explain(decision: Decision, workspace: Workspace) -> None:
         print(f"  {sentence}")
     failed = wording.failure(decision.step, workspace)
     if failed and not decision.fresh:
-        print(f"  it failed last time: {failed['cause']}")
-        print(f"  log: {workspace.path(failed['log'])}; next: {failed['next']}")
+        cause = "\n".join(map(printable, failed["cause"].splitlines()))
+        print(f"  it failed last time: {cause}")
+        print(printable(f"  log: {workspace.path(failed['log'])}; next: {failed['next']}"))
 
 
 def _as_json(decision: Decision, workspace: Workspace) -> dict[str, Any]:

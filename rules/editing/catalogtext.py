@@ -10,6 +10,7 @@ from typing import Any
 
 from rules import faults
 from rules.errors import CatalogError
+from rules.keeping import files
 from rules.keeping.files import write_bytes
 
 _HEADER = re.compile(r"\s*\[+([^\[\]#=]+)\]+\s*(#.*)?$")
@@ -21,7 +22,7 @@ def read(path: Path) -> str | None:
     Raises CatalogError, as `doit` does, for what cannot be read and what is no TOML.
     """
     try:
-        text = faults.decoded(path.read_bytes(), path.name)
+        text = faults.decoded(files.read(path), path.name)
     except FileNotFoundError:
         return None
     except OSError as error:

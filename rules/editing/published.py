@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rules.errors import SourceError, cause
+from rules.keeping import files
 from rules.keeping.digests import Digest, sha256_of
 
 Table = dict[str, Any]
@@ -71,7 +72,7 @@ def read_manifest(path: Path) -> Manifest:
 
 def _json(path: Path) -> Any:
     try:
-        return json.loads(path.read_bytes())
+        return json.loads(files.read(path))
     except OSError as error:
         why = "it is a folder" if error.errno == errno.EISDIR else cause(error).lower()
         raise SourceError(f"{path}: cannot be read: {why}; expected a JSON file", fix=NAME) from None

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rules.counting import counted
+from rules.keeping import files
 
 SHOWN = 60
 
@@ -31,7 +32,7 @@ def first_difference(one: Path, other: Path) -> str | None:
 
 
 def _difference(one: Path, other: Path, *, frames: bool) -> str | None:
-    with one.open("rb") as left, other.open("rb") as right:
+    with files.opened(one) as left, files.opened(other) as right:
         pairs = itertools.zip_longest(_opcodes(left, frames), _opcodes(right, frames))
         for number, (a, b) in enumerate(pairs):
             if a is None or b is None:

@@ -14,6 +14,7 @@ from rules.errors import ArtifactError
 from rules.inspection import stranger
 from rules.inspection.opcodes import TABLE
 from rules.inspection.whole import Damage, Tape, Whole
+from rules.keeping import files
 from rules.releasing.parts import MOST, part_name, read_checksum
 
 LENGTH = 8  # bytes of an int64
@@ -99,7 +100,7 @@ def chunks_of(whole: Path) -> list[Path]:
     """The chunks of `whole` in order, as many as its marker says. Raises Damage when one is missing."""
     marker = whole.with_name(f"{whole.name}.chunkmanifest")
     try:
-        with marker.open("rb") as file:
+        with files.opened(marker) as file:
             text = file.read(64)
     except OSError as error:
         raise Damage("missing", f"{marker.name} is missing") from error

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from rules.counting import counted
+from rules.keeping import files
 
 BUFFER = 256 * 1024  # bytes held in memory at a time
 
@@ -56,8 +57,8 @@ class Whole:
 def opened(paths: list[Path]) -> Iterator[Whole]:
     """Open `paths` as one whole. Raises OSError."""
     with ExitStack() as stack:
-        files: list[BinaryIO] = [stack.enter_context(path.open("rb", buffering=0)) for path in paths]
-        yield Whole([(file, path.stat().st_size) for file, path in zip(files, paths, strict=True)])
+        handles: list[BinaryIO] = [stack.enter_context(files.opened(path)) for path in paths]
+        yield Whole([(file, path.stat().st_size) for file, path in zip(handles, paths, strict=True)])
 
 
 class Tape:

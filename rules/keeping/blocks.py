@@ -8,6 +8,7 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
+from rules.keeping import files
 from rules.keeping.files import write_bytes
 
 BLOCK = 4096  # bytes
@@ -25,7 +26,7 @@ def differing(path: Path, table: Path) -> list[tuple[int, int]]:
     Empty when nothing was noted. Bytes beyond the noted file are not looked at. Raises OSError for `path`.
     """
     try:
-        noted = table.read_bytes()
+        noted = files.read(table)
     except OSError:
         return []
     right = [noted[at : at + WIDTH] for at in range(0, len(noted), WIDTH)]
@@ -42,6 +43,6 @@ def differing(path: Path, table: Path) -> list[tuple[int, int]]:
 
 
 def _checks(path: Path) -> Iterator[bytes]:
-    with path.open("rb") as file:
+    with files.opened(path) as file:
         while block := file.read(BLOCK):
             yield zlib.crc32(block).to_bytes(WIDTH, "little")

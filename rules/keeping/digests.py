@@ -13,7 +13,6 @@ The digests live in an append-only log, a line per file: a crash loses nothing t
 """
 
 import contextlib
-import errno
 import hashlib
 import json
 import os
@@ -23,10 +22,14 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from rules.keeping import files
+
 GRANULARITY_NS = 20_000_000
 STEP_NS = 10_000_000  # exFAT's; a time in steps of no less comes from such a file system
 COARSE_NS = 2_000_000_000  # FAT's step, and the longest there is
 CHUNK = 1 << 20
+MOST = 1 << 30  # bytes of a log of digests; one that is kept takes a few hundred thousand
+LINE = 1 << 16  # bytes of its longest line
 
 
 class Stamp(NamedTuple):
@@ -78,7 +81,7 @@ class Digest(NamedTuple):
 def sha256_of(path: Path | str) -> str:
     """Read the whole file; lower-case hex. Raises OSError."""
     total = hashlib.sha256()
-    with open(path, "rb", buffering=0) as file:  # noqa: PTH123
+    with files.opened(path) as file:
         while chunk := file.read(CHUNK):
             total.update(chunk)
     return total.hexdigest()
@@ -90,6 +93,7 @@ class Digests:
     def __init__(self, log: Path) -> None:
         self._log = log
         self._lock = threading.Lock()
+        self._reading = threading.Lock()
         self._pending: dict[str, Pending] = {}
         self._known: Table | None = None
         self._doubted: Table = {}
@@ -112,9 +116,6 @@ class Digests:
             known = self._table().get(stamp.name(path))
             if known and known[0] == stamp:
                 return Digest(known[1], stamp.size)
-            if not Path(path).is_file():  # opening a pipe would wait for a writer
-                code = errno.EISDIR if Path(path).is_dir() else errno.EINVAL
-                raise OSError(code, os.strerror(code), str(path))
             began = time.time_ns()
             sha256 = sha256_of(path)
             if Stamp.of(path) == stamp:
@@ -197,8 +198,8 @@ class Digests:
         # A read-only workspace can be looked at all the same: what is not remembered is read again.
         with self._lock, contextlib.suppress(OSError):
             self._log.parent.mkdir(parents=True, exist_ok=True)
-            with self._log.open("a") as log:
-                log.write(lines)
+            with files.appending(self._log) as log:
+                log.write(lines.encode())
 
     def _still(self, path: str, known: Pending) -> bool:
         """Whether the file is what it was; one that was young then is read again."""
@@ -214,15 +215,17 @@ class Digests:
         return False
 
     def _table(self) -> Table:
-        if self._known is None:
-            self._known = self._read()
-        return self._known
+        if (known := self._known) is None:
+            with self._reading:  # by one thread: what another has noted since would be lost
+                known = self._known = self._read() if self._known is None else self._known
+        return known
 
     def _read(self) -> Table:
         table: Table = {}
         lines = 0
-        with contextlib.suppress(FileNotFoundError), self._log.open(errors="replace") as log:
-            for line in log:
+        # One that cannot be read remembers nothing. A line that no digest needs is not taken in whole.
+        with contextlib.suppress(OSError), files.opened(self._log, MOST) as log:
+            while line := log.readline(LINE):
                 lines += 1
                 # A line cut short by a crash holds nothing: the file is simply read again.
                 with contextlib.suppress(ValueError, TypeError, RecursionError):

@@ -1,13 +1,22 @@
 """Files that are right or absent: written beside their final name, fsynced, then renamed."""
 
 import contextlib
+import errno
 import os
+import re
 import secrets
+import shutil
+import stat
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
 TEMPORARY_PREFIX = ".tmp-"
+LARGEST = 64 << 30  # bytes of any file that is read; a model takes a hundredth of it
+TEXT = 64 << 20  # bytes of a file that is read as a whole: a record, a manifest, a table of digests
+CHUNK = 1 << 20
+DEVICE = re.compile(r"con|prn|aux|nul|com[0-9]|lpt[0-9]")  # no file of Windows, whatever follows a dot
+NO_FILE = "it is no regular file"
 NAME_LIMIT = 200  # bytes, so that a name with a model's id before it is still a file name
 
 
@@ -19,7 +28,76 @@ def is_plain(name: str) -> bool:
         and "\\" not in name
         and name.isprintable()
         and len(name.encode()) <= NAME_LIMIT
+        and not DEVICE.fullmatch(name.partition(".")[0].lower())
     )
+
+
+def opened(path: Path | str, most: int = LARGEST) -> BinaryIO:
+    """A regular file of at most so many bytes, opened to be read.
+
+    What was handed over may be a pipe, which is waited for without end, or a device that gives bytes without
+    end. Raises OSError, naming the path, for those as for a file that is not there.
+    """
+    _check(os.stat(path), path, most)  # noqa: PTH116  (opening some devices already does something)
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        _check(os.fstat(descriptor), path, most)
+        return os.fdopen(descriptor, "rb")
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def _check(found: os.stat_result, path: Path | str, most: int) -> None:
+    if stat.S_ISDIR(found.st_mode):
+        raise OSError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if not stat.S_ISREG(found.st_mode):
+        raise OSError(errno.EINVAL, NO_FILE, str(path))
+    if found.st_size > most:
+        raise OSError(errno.EFBIG, _excess(found.st_size, most), str(path))
+
+
+def _excess(size: int, most: int) -> str:
+    return f"it has {size:,} bytes, expected at most {most:,}"
+
+
+def read(path: Path | str, most: int = TEXT) -> bytes:
+    """All of a regular file of at most so many bytes. Raises OSError as `opened` does."""
+    with opened(path, most) as file:
+        content = file.read(os.fstat(file.fileno()).st_size + 1)
+        while len(content) <= most and (piece := file.read(CHUNK)):
+            content += piece
+    if len(content) > most:  # it grew, or it is one of those that tell no size
+        raise OSError(errno.EFBIG, _excess(len(content), most), str(path))
+    return content
+
+
+def appending(path: Path) -> BinaryIO:
+    """A regular file, made when it is missing, opened to be added to. Raises OSError as `opened` does."""
+    with contextlib.suppress(FileNotFoundError):
+        _check(path.stat(), path, LARGEST)
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC
+    descriptor = os.open(path, flags, 0o666)
+    try:
+        _check(os.fstat(descriptor), path, LARGEST)
+        return os.fdopen(descriptor, "ab")
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def copy(path: Path, final: Path) -> Path:
+    """Copy a regular file under a new name, which is returned. Raises OSError as `opened` does."""
+    with opened(path) as source, final.open("xb") as target:
+        shutil.copyfileobj(source, target, CHUNK)
+    return final
+
+
+def tail(path: Path, most: int) -> str:
+    """The last bytes of a regular file, at most so many, as text. Raises OSError as `opened` does."""
+    with opened(path) as file:
+        file.seek(max(0, os.fstat(file.fileno()).st_size - most))
+        return file.read(most).decode(errors="replace")
 
 
 def temporary_beside(final: Path) -> Path:

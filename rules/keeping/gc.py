@@ -16,7 +16,7 @@ from pathlib import Path
 
 from rules.errors import YardError
 from rules.keeping.digests import Digests
-from rules.keeping.files import TEMPORARY_PREFIX
+from rules.keeping.files import LARGEST, TEMPORARY_PREFIX, read
 from rules.workspace import Workspace
 
 SHA256 = re.compile(rb"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
@@ -107,7 +107,7 @@ def _result(path: Path) -> Result:
     """A result whose file is damaged restores nothing, so it holds no blobs."""
     used = path.stat().st_mtime
     try:
-        raw = json.loads(path.read_bytes())
+        raw = json.loads(read(path))
         blobs = frozenset(str(output["sha256"]) for output in raw["outputs"])
         return Result(path.stem, path, str(raw.get("step", "")), used, blobs)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
@@ -121,7 +121,7 @@ def _named_in(files: Iterable[Path]) -> set[str]:
     found: set[str] = set()
     for path in files:
         if path.suffix in TEXTS:
-            found.update(one.decode() for one in SHA256.findall(path.read_bytes()))
+            found.update(one.decode() for one in SHA256.findall(read(path, LARGEST)))
     return found
 
 

@@ -9,13 +9,17 @@ import errno
 import fcntl
 import json
 import os
+import stat
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from rules.errors import WorkspaceError, cause, unwritable
+from rules.errors import WorkspaceError, cause, printable, unwritable
+from rules.keeping.files import NO_FILE, read, write_bytes
 
 LOCKS = Path("/proc/locks")
+NOTE = 1 << 16  # bytes of what tells who holds it
+READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
 NO_LOCKS = (errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 
 
@@ -26,18 +30,23 @@ class Held(WorkspaceError):
 
 
 @contextlib.contextmanager
-def holding(path: Path, what: str, *, wait: bool | None = None) -> Iterator[None]:
+def holding(path: Path, what: str, *, wait: bool | None = None, reads: bool = False) -> Iterator[None]:
     """Hold a workspace while the block runs; `what` tells others what runs, in the file `path` of its store.
 
-    `wait` is None for a command that cannot wait. Raises Held, naming the holder, when the workspace is taken
-    and `wait` is not true, and WorkspaceError where nothing can be written, or the file system has no locks.
+    `wait` is None for a command that cannot wait; one that only `reads` may have a workspace that nobody can
+    write to. Raises Held, naming the holder, when the workspace is taken and `wait` is not true, and
+    WorkspaceError where nothing can be written, or the file system has no locks.
     """
     folder = path.parent.parent
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
     except OSError as error:
-        raise unwritable(folder, cause(error)) from None
+        if not (reads and folder.is_dir() and error.errno in READ_ONLY):
+            raise unwritable(folder, cause(error)) from None
+        with _locked(folder, os.O_RDONLY, path, None if wait else f"wait for it, then {what}"):
+            yield
+        return
     again = f"wait for it, then {what}" if wait is None else "wait for it, or add --wait"
     taken = None if wait else again
     with _locked(folder, os.O_RDONLY, path, taken) as one, _locked(path, os.O_RDWR, path, taken) as other:
@@ -47,8 +56,16 @@ def holding(path: Path, what: str, *, wait: bool | None = None) -> Iterator[None
                 fix="build on another disk: --workspace FOLDER",
             )
         note = {"pid": os.getpid(), "what": what, "since": int(time.time())}
-        path.write_text(json.dumps(note))
+        _write(other, path, json.dumps(note).encode())
         yield
+
+
+def _write(descriptor: int | None, path: Path, note: bytes) -> None:
+    if descriptor is None:
+        write_bytes(path, note)
+    else:
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, note, 0)
 
 
 @contextlib.contextmanager
@@ -59,7 +76,7 @@ def _locked(place: Path, access: int, path: Path, taken: str | None) -> Iterator
     """
     with contextlib.ExitStack() as stack:
         while True:
-            descriptor = os.open(place, access | (os.O_CREAT if access == os.O_RDWR else 0), 0o666)
+            descriptor = _opened(place, access)
             stack.callback(os.close, descriptor)
             try:
                 _lock(descriptor, path, taken)
@@ -73,6 +90,24 @@ def _locked(place: Path, access: int, path: Path, taken: str | None) -> Iterator
                 return
 
 
+def _opened(place: Path, access: int) -> int:
+    """A descriptor of a folder, or of a regular file that is made when it is missing. Raises WorkspaceError.
+
+    What we write would end elsewhere through a link, and wait for a reader in a pipe.
+    """
+    if access == os.O_RDONLY:
+        return os.open(place, access)
+    try:
+        descriptor = os.open(place, access | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+        if stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return descriptor
+        os.close(descriptor)
+        why = NO_FILE
+    except OSError as error:
+        why = NO_FILE if error.errno in (errno.ELOOP, errno.ENXIO) else cause(error)
+    raise WorkspaceError(f"{place}: {why}", fix=f"remove {place}; no run is lost by that")
+
+
 def _lock(descriptor: int, path: Path, taken: str | None) -> None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -80,7 +115,7 @@ def _lock(descriptor: int, path: Path, taken: str | None) -> None:
         folder = path.parent.parent
         if taken is not None:
             raise Held(f"{folder}: {_holder(path, folder)}", fix=taken) from None
-        print(f"waiting: {_holder(path, folder)}", flush=True)
+        print(f"waiting: {printable(_holder(path, folder))}", flush=True)
         fcntl.flock(descriptor, fcntl.LOCK_EX)
 
 
@@ -94,7 +129,7 @@ def _is(place: Path, descriptor: int) -> bool:
 
 def _holder(path: Path, folder: Path) -> str:
     try:
-        held = json.loads(path.read_text())
+        held = json.loads(read(path, NOTE))
         since = time.strftime("%H:%M:%S", time.localtime(held["since"]))
         return f"process {held['pid']} holds this workspace since {since} ({held['what']})"
     except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):

@@ -12,6 +12,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from rules.errors import WorkspaceError
+from rules.imports import alone
+from rules.keeping import files
 from rules.keeping.digests import Digest, Digests, Stamp
 from rules.keeping.files import write_bytes
 from rules.keys import key_of
@@ -20,6 +22,7 @@ FORMAT = 1
 SHA256 = re.compile(r"[0-9a-f]{64}")
 KINDS = ("source", "artifact", "validation")  # whose facts are read again
 LARGEST = 1 << 63
+MOST = 64 << 20  # bytes of a record; one takes a few thousand
 SCHEMA = Path(__file__).resolve().parents[2] / "schemas" / "record.schema.json"
 
 
@@ -147,7 +150,8 @@ def _flaw(kind: str, value: Any) -> str:
 @cache
 def _validator(kind: str) -> Any:
     """Checks one kind of record; an idle run writes none, and never loads jsonschema."""
-    from jsonschema import Draft202012Validator
+    with alone:
+        from jsonschema import Draft202012Validator
 
     definitions = json.loads(SCHEMA.read_text("utf-8"))["$defs"]
     return Draft202012Validator({"$ref": f"#/$defs/{kind}", "$defs": definitions})
@@ -160,7 +164,7 @@ UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, Recursio
 
 def _parsed(path: Path) -> dict[str, Any]:
     """The JSON object in a file of ours; raises one of UNREADABLE for anything else."""
-    raw: dict[str, Any] = json.loads(path.read_bytes(), parse_constant=_refuse)
+    raw: dict[str, Any] = json.loads(files.read(path, MOST), parse_constant=_refuse)
     if raw.pop("format") != FORMAT:
         raise ValueError("another format")
     return raw
@@ -209,4 +213,6 @@ def _output(raw: dict[str, Any]) -> Output:
 
 
 def _text(value: dict[str, Any]) -> bytes:
-    return (json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n").encode()
+    return (json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n").encode(
+        errors="surrogatepass"
+    )

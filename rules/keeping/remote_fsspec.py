@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from rules.imports import alone
 from rules.keeping.digests import CHUNK
 from rules.keeping.files import TEMPORARY_PREFIX
 
@@ -35,8 +36,11 @@ class FsspecStore:
 
     @cached_property
     def _place(self) -> tuple[Any, str]:
-        from fsspec.core import url_to_fs  # type: ignore[import-untyped, unused-ignore]
+        with alone:
+            from fsspec.core import split_protocol, url_to_fs  # type: ignore[import-untyped, unused-ignore]
+            from fsspec.registry import get_filesystem_class  # type: ignore[import-untyped, unused-ignore]
 
+            get_filesystem_class(split_protocol(self._url)[0])  # imports it; to connect is not for alone
         options = {"host_key_policy": _known_hosts()} if self._url.startswith(SSH) else {}
         system, root = url_to_fs(self._url, **options)
         return system, root.rstrip("/")

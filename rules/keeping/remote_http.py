@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import os
 import threading
 from collections.abc import Iterator
 from functools import cached_property
@@ -9,6 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 from urllib.parse import unquote, urlsplit
 
+from rules.imports import alone
+from rules.keeping import files
 from rules.keeping.digests import CHUNK
 
 if TYPE_CHECKING:
@@ -31,7 +34,8 @@ class HttpStore:
 
     @cached_property
     def _client(self) -> "httpx.Client":
-        import httpx
+        with alone:
+            import httpx
 
         # The credentials are taken out of the URL because httpx logs URLs.
         where = self._url._replace(netloc=self._url.netloc.rpartition("@")[2], query="", fragment="")
@@ -74,7 +78,8 @@ class HttpStore:
 
     @contextlib.contextmanager
     def _told(self) -> Iterator[None]:
-        import httpx
+        with alone:
+            import httpx
 
         try:
             yield
@@ -95,8 +100,8 @@ def _opened(content: Path | bytes) -> Iterator[tuple[BinaryIO, int]]:
     if isinstance(content, bytes):
         yield io.BytesIO(content), len(content)
     else:
-        with content.open("rb") as file:
-            yield file, content.stat().st_size
+        with files.opened(content) as file:
+            yield file, os.fstat(file.fileno()).st_size
 
 
 def _pieces(file: BinaryIO) -> Iterator[bytes]:

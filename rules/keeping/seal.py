@@ -8,6 +8,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
+from rules.keeping import files
 from rules.keeping.digests import Stamp
 from rules.keeping.files import write_bytes
 
@@ -21,7 +22,7 @@ class Seal:
     def holds(self, identity: str) -> int | None:
         """How many steps are fresh, if the seal is for `identity` and no file has changed; else None."""
         try:
-            kept = json.loads(self._path.read_bytes())
+            kept = json.loads(files.read(self._path))
             if kept["identity"] != identity:
                 return None
             stamps = zip(*[iter(kept["stamps"])] * len(Stamp._fields), strict=True)

@@ -16,9 +16,16 @@ from pathlib import Path
 from typing import Any
 
 from rules.errors import WorkspaceError
-from rules.keeping import blocks
+from rules.keeping import blocks, files
 from rules.keeping.digests import CHUNK, Digests, sha256_of
-from rules.keeping.files import is_plain, protect, put_in_place, temporary_beside, write_bytes
+from rules.keeping.files import (
+    TEMPORARY_PREFIX,
+    is_plain,
+    protect,
+    put_in_place,
+    temporary_beside,
+    write_bytes,
+)
 
 SHA256 = re.compile(r"[0-9a-f]{64}")
 FICLONE = 0x40049409  # linux/fs.h: share the extents of another file
@@ -48,6 +55,9 @@ class Store:
     def sweep(self) -> None:
         """Remove what killed runs left half made. Only for the holder of the workspace's lock."""
         shutil.rmtree(self.root / "tmp", ignore_errors=True)
+        toolchains = self.root / "toolchains"
+        for half_made in sorted(toolchains.glob(f"{TEMPORARY_PREFIX}*")):
+            shutil.rmtree(half_made, ignore_errors=True)
 
     def put(self, made: Path) -> str:
         """Move a finished file into the store; returns its sha256. Nobody may write to the file any more."""
@@ -114,7 +124,7 @@ class Store:
         One that was copied from another key or edited proves nothing: it is None, like one that is damaged.
         """
         try:
-            result: dict[str, Any] = json.loads(self._result_path(key).read_bytes())
+            result: dict[str, Any] = json.loads(files.read(self._result_path(key)))
             names = [output["name"] for output in result["outputs"]]
             sound = result["key"] == key and isinstance(result["facts"], dict) and all(map(is_plain, names))
             if not sound or len({*names}) < len(names) or not isinstance(result.get("step", ""), str):
@@ -153,7 +163,7 @@ def _appear(blob: Path, temporary: Path) -> None:
 
 
 def _reflink(blob: Path, temporary: Path) -> bool:
-    with blob.open("rb") as source, temporary.open("xb") as target, contextlib.suppress(OSError):
+    with files.opened(blob) as source, temporary.open("xb") as target, contextlib.suppress(OSError):
         fcntl.ioctl(target.fileno(), FICLONE, source.fileno())
         return True
     temporary.unlink()
@@ -161,7 +171,7 @@ def _reflink(blob: Path, temporary: Path) -> bool:
 
 
 def _copy(blob: Path, temporary: Path) -> None:
-    with blob.open("rb") as source, temporary.open("xb") as target:
+    with files.opened(blob) as source, temporary.open("xb") as target:
         shutil.copyfileobj(source, target, CHUNK)
         target.flush()
         os.fsync(target.fileno())

@@ -7,10 +7,12 @@ tinygrad bakes it into a kernel: that kernel is lowered anew.
 """
 
 import hashlib
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from rules.keeping import files
 from rules.networks.onnxfile import Field, GraphReader, Wire
 
 FLOATS: Final = (1, 10, 11, 16)  # onnx.TensorProto: FLOAT, FLOAT16, DOUBLE, BFLOAT16
@@ -25,8 +27,8 @@ CHUNK = 1 << 20
 
 def structure(path: Path) -> str:
     """sha256 over the architecture of the ONNX file at `path`. Raises SourceError when it is damaged."""
-    with path.open("rb") as file:
-        size = path.stat().st_size
+    with files.opened(path) as file:
+        size = os.fstat(file.fileno()).st_size
         reading = _Reading(Wire(file, size, path.name))
         for part in reading.wire.fields(0, size):
             if part.number == GRAPH:

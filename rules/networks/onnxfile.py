@@ -8,6 +8,7 @@ import base64
 import binascii
 import io
 import math
+import os
 import pickle
 import pickletools
 from collections.abc import Iterator, Mapping
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple, TypeVar
 
 from rules.errors import SourceError
+from rules.keeping import files
 
 T = TypeVar("T")
 
@@ -118,6 +120,7 @@ class OnnxSummary:
     weights_bytes: int
     external: dict[str, int]
     metadata: dict[str, str]
+    sparse: tuple[str, ...] = ()  # names of sparse tensors, sorted
 
 
 class Field(NamedTuple):
@@ -274,6 +277,7 @@ class GraphReader:
         self.initializers = 0
         self.weights_bytes = 0
         self.external: dict[str, int] = {}
+        self.sparse: set[str] = set()
 
     def graph(self, found: Field, depth: int = 0) -> Graph:
         if depth > MAX_GRAPH_DEPTH:
@@ -290,7 +294,28 @@ class GraphReader:
                     self.add(graph.inputs, part, "input")
                 case 12:
                     self.add(graph.outputs, part, "output")
+                case 15:
+                    graph.initialized.add(self.scattered(part))
         return graph
+
+    def scattered(self, found: Field) -> str:
+        """Read a SparseTensorProto: values that bear its name, and where they stand."""
+        names = [self.weigh(self.tensor(part)) for part in self.wire.message(found) if part.number in (1, 2)]
+        self.sparse.update(names[:1])
+        return next(iter(names), "")
+
+    def training(self, found: Field) -> None:
+        """Read a TrainingInfoProto for the weights in it: nothing here runs it, but whoever loads it follows
+        their places."""
+        for part in self.wire.message(found):
+            if part.number in (1, 2):
+                self.graph(part, 1)
+
+    def function(self, found: Field) -> None:
+        """Read a FunctionProto for the same; its operators count where it is called."""
+        for part in self.wire.message(found):
+            if part.number == 7:
+                self.node(part, 1)
 
     def node(self, found: Field, depth: int) -> None:
         domain = operator = ""
@@ -313,6 +338,8 @@ class GraphReader:
                     self.weigh(self.tensor(part))
                 case 6 | 11:
                     self.graph(part, depth + 1)
+                case 22 | 23:
+                    self.scattered(part)
 
     def tensor(self, found: Field) -> Tensor:
         tensor = Tensor()
@@ -459,19 +486,22 @@ def plain_domain(domain: str) -> str:
 
 
 def read(path: Path) -> OnnxSummary:
-    """The summary of the ONNX file at `path`; the bodies of local functions are not read, only calls to them.
+    """The summary of the ONNX file at `path`.
+
+    Of local functions and of training, only the outside files that hold their weights are in it.
 
     Raises SourceError when the file cannot be read, is no ONNX model, or is damaged or truncated.
     """
     try:
-        with path.open("rb") as file:
-            return _model(Wire(file, path.stat().st_size, path.name))
+        with files.opened(path) as file:
+            return _model(Wire(file, os.fstat(file.fileno()).st_size, path.name))
     except OSError as error:
         raise SourceError(f"{path.name}: cannot be read: {error.strerror}", fix=DAMAGED) from error
 
 
 def _model(wire: Wire) -> OnnxSummary:
-    reader = GraphReader(wire)
+    reader, aside = GraphReader(wire), GraphReader(wire)
+    aside.external = reader.external
     ir_version, graph, opsets, metadata = 0, None, dict[str, int](), dict[str, str]()
     for part in _model_fields(wire):
         match part.number:
@@ -483,6 +513,10 @@ def _model(wire: Wire) -> OnnxSummary:
                 raise wire.damage("it holds two graphs, expected one")
             case 8:
                 _once(wire, opsets, reader.opset(part), "opset import")
+            case 20:
+                aside.training(part)
+            case 25:
+                aside.function(part)
             case 14:
                 _once(wire, metadata, reader.entry(part), "metadata key")
     if graph is None:
@@ -518,6 +552,7 @@ def _summary(
         weights_bytes=reader.weights_bytes,
         external=dict(sorted(reader.external.items())),
         metadata=metadata,
+        sparse=tuple(sorted(reader.sparse)),
     )
 
 

@@ -2,13 +2,16 @@
 
 import ast
 import functools
+import threading
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from rules.errors import SourceError
+from rules.errors import SourceError, cause
+from rules.keeping import files
 
 FIX = "pin a tinygrad under [toolchains] that has an ONNX runner of the known form, such as 0.14.0"
+MOST = 16 << 20  # bytes of a module
 
 
 @dataclass(frozen=True)
@@ -39,18 +42,29 @@ class Operators:
         )
 
 
-@functools.lru_cache(maxsize=8)
+# Python 3.11 counts the depth of all syntax trees that are made at one time in one number (cpython 106905).
+_parsing = threading.Lock()
+
+
 def implemented(tinygrad_root: Path) -> Operators:
     """The operators of the tinygrad package in the directory `tinygrad_root`.
 
     Raises SourceError when `nn/onnx.py` is not there or does not have the form read here: get_onnx_ops with
-    a function or a {OpSetId: function} dict per operator, and a Domain enumeration.
+    a function or a {OpSetId: function} dict per operator, and a Domain enumeration. Safe to share between
+    threads: a runner is parsed once.
     """
+    with _parsing:
+        return _implemented(tinygrad_root)
+
+
+@functools.lru_cache(maxsize=8)
+def _implemented(tinygrad_root: Path) -> Operators:
     path = tinygrad_root / "nn" / "onnx.py"
     try:
-        tree = ast.parse(path.read_bytes())
-    except (OSError, SyntaxError, ValueError) as error:
-        raise SourceError(f"{path}: cannot be read as tinygrad's ONNX runner: {error}", fix=FIX) from error
+        tree = ast.parse(files.read(path, MOST))
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        why = cause(error) if isinstance(error, OSError) else error
+        raise SourceError(f"{path}: cannot be read as tinygrad's ONNX runner: {why}", fix=FIX) from error
     domains = _domains(tree)
     body = _body(tree)
     found = Operators(frozenset(domains.values()), frozenset(_plain(body)), _versioned(body, domains))

@@ -12,7 +12,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from rules.builders.watched import Watched
 from rules.errors import ArtifactError
+from rules.keeping import files
 
 FLOAT, HALF = 1, 10  # onnx.TensorProto
 DTYPE_ATTRIBUTES = ("to", "dtype", "output_dtype")
@@ -29,8 +31,9 @@ Arrays = list[Any]  # of numpy
 class Reference:
     """The child at work; see `prepared`."""
 
-    def __init__(self, process: "subprocess.Popen[bytes]", log: Path, label: str) -> None:
+    def __init__(self, process: "subprocess.Popen[bytes]", watch: Watched, log: Path, label: str) -> None:
         self._process = process
+        self._watch = watch
         self._log = log
         self._label = label
 
@@ -39,29 +42,44 @@ class Reference:
 
         Raises ArtifactError when a network cannot be run, or the file is not the one that was sent.
         """
+        self._watch.works = True
         answer, _ = self._process.communicate(json.dumps([str(observed), sha256]).encode())
         if self._process.returncode:
-            lines = [line for line in self._log.read_text(errors="replace").splitlines() if line.strip()]
-            raise ArtifactError(
-                f"{self._label}: the reference cannot be run: {lines[-1] if lines else 'it was killed'}",
-                fix='mend that, or have the model say skip_gates = ["reference", "pose"]',
-            )
+            raise self._error(self._process.returncode)
         found: dict[str, Any] = json.loads(answer)
         return found
 
+    def _error(self, code: int) -> ArtifactError:
+        """A network that onnxruntime cannot run is the model's own; one that was killed proves nothing."""
+        who = f"{self._label}: the reference"
+        if self._watch.why:
+            return ArtifactError(f"{who} {self._watch.why}", fix=self._watch.advice)
+        if code < 0:
+            return ArtifactError(
+                f"{who} was killed by signal {-code}",
+                fix="see who killed it (no memory left? dmesg tells), then try again",
+            )
+        lines = [line for line in files.tail(self._log, files.CHUNK).splitlines() if line.strip()]
+        return ArtifactError(
+            f"{who} cannot be run: {lines[-1] if lines else f'it failed with exit code {code}'}",
+            fix='mend that, or have the model say skip_gates = ["reference", "pose"]',
+        )
+
 
 @contextmanager
-def prepared(networks: Mapping[str, Any], log: Path, label: str) -> Iterator[Reference]:
-    """A child that loads the networks of a request (`{role: {"path": …, "output_slices": …}}`) meanwhile."""
+def prepared(
+    networks: Mapping[str, Any], log: Path, label: str, most_bytes: int | None = None
+) -> Iterator[Reference]:
+    """A child that loads the networks of a request (`{role: {"path": …, "output_slices": …}}`) meanwhile.
+
+    It may take `most_bytes` of memory. It is gone when the block ends.
+    """
     arguments = [sys.executable, "-s", "-P", "-m", "rules.networks.reference", json.dumps(networks)]
     pipe = subprocess.PIPE
-    with log.open("ab") as errors:
+    with files.appending(log) as errors:
         process = subprocess.Popen(arguments, env=_environment(), stdin=pipe, stdout=pipe, stderr=errors)
-    try:
-        yield Reference(process, log, label)
-    finally:
-        process.kill()
-        process.communicate()
+    with process, Watched(process, most_bytes, works=False) as watch:
+        yield Reference(process, watch, log, label)
 
 
 def _environment() -> dict[str, str]:

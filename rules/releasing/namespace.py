@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 
 from rules.errors import CatalogError
+from rules.keeping.files import DEVICE
 
 ID_PATTERN = r"^[a-z0-9][a-z0-9_-]*$"
 SWEPT = "_driving_"
@@ -20,6 +21,8 @@ def id_flaw(text: str) -> str:
         return f"expected {ID_PATTERN}, got {text!r}"
     if SWEPT in text:
         return f"expected no {SWEPT!r} (the client's sweep deletes such files), got {text!r}"
+    if DEVICE.fullmatch(text):
+        return f"expected no name of a Windows device, under which no file can be made, got {text!r}"
     return ""
 
 

@@ -7,12 +7,11 @@ import re
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from io import FileIO
 from pathlib import Path
 from typing import BinaryIO
 
 from rules.errors import CHECK, ArtifactError, WorkspaceError, cause, located
-from rules.keeping.files import TEMPORARY_PREFIX, replacing, sync_directory
+from rules.keeping.files import TEMPORARY_PREFIX, opened, replacing, sync_directory
 
 LIMIT = 100_000_000  # bytes a resource repository takes in one file
 PART_SIZE = 95 * 1024 * 1024  # bytes
@@ -70,7 +69,7 @@ def read_checksum(path: Path) -> tuple[str, str]:
 
     Raises ArtifactError when the file is missing, malformed, or names a path instead of a file.
     """
-    with _told(path, "cannot be read"), path.open("rb") as file:
+    with _told(path, "cannot be read"), opened(path) as file:
         line = file.read(1024)
     match = _CHECKSUM.fullmatch(line.decode("utf-8", "replace"))
     if match is None or match[2] in {".", ".."}:
@@ -85,7 +84,7 @@ def digest(files: Iterable[Path]) -> tuple[str, int]:
     """The sha256 (hex) and the length in bytes of `files`, read one after the other."""
     whole, size = hashlib.sha256(), 0
     for path in files:
-        with path.open("rb", buffering=0) as file:
+        with opened(path) as file:
             for block in _blocks(file):
                 whole.update(block)
                 size += len(block)
@@ -96,7 +95,7 @@ def pour(sources: Iterable[Path], sink: BinaryIO) -> str:
     """Write `sources` into `sink`, one after the other; the sha256 (hex) of it all. Raises OSError."""
     sha256 = hashlib.sha256()
     for path in sources:
-        with path.open("rb", buffering=0) as file:
+        with opened(path) as file:
             for block in _blocks(file):
                 sink.write(block)
                 sha256.update(block)
@@ -166,7 +165,7 @@ def _told(path: Path, what: str) -> Iterator[None]:
         ) from error
 
 
-def _blocks(file: FileIO, limit: int = sys.maxsize) -> Iterator[bytes]:
+def _blocks(file: BinaryIO, limit: int = sys.maxsize) -> Iterator[bytes]:
     while limit and (block := file.read(min(limit, BUFFER))):
         yield block
         limit -= len(block)
@@ -256,7 +255,7 @@ def _write_parts(file: Path, size: int, parts: list[Path], part_size: int) -> st
 
 def _copy(file: Path, size: int, parts: list[Path], part_size: int, stack: contextlib.ExitStack) -> str:
     sha256, copied = hashlib.sha256(), 0
-    with file.open("rb", buffering=0) as source:
+    with opened(file) as source:
         for part in parts:
             sink = stack.enter_context(replacing(part))
             for block in _blocks(source, part_size):

@@ -15,6 +15,7 @@ from typing import Any
 
 from rules.clients import starpilot
 from rules.errors import ArtifactError
+from rules.keeping import files
 from rules.keeping.digests import sha256_of
 from rules.keeping.files import TEMPORARY_PREFIX, sync_directory, write_bytes
 from rules.releasing import namespace, parts
@@ -259,7 +260,7 @@ def _plan_multipart(plan: Plan, folder: Path) -> None:
 
 def _entries_of(path: Path) -> list[Entry]:
     try:
-        listed = json.loads(path.read_bytes())
+        listed = json.loads(files.read(path))
     except (ValueError, RecursionError) as error:
         raise ArtifactError(f"expected JSON: {error}") from None
     if not isinstance(listed, list) or not all(isinstance(entry, dict) for entry in listed):
@@ -273,7 +274,7 @@ def _plan_manifest(plan: Plan, folder: Path, naming: Naming, present: Collection
     if not path.exists():
         return
     with _naming(path):
-        listed = _once([_renamed(entry, plan) for entry in starpilot.read_manifest(path.read_bytes())])
+        listed = _once([_renamed(entry, plan) for entry in starpilot.read_manifest(files.read(path))])
         starpilot.manifest(listed)  # only what has the form has an order
         entries = {entry["id"]: entry for entry in listed}
         missing = {
@@ -297,7 +298,7 @@ def _naming(path: Path) -> Iterator[None]:
 
 
 def _plan_text(plan: Plan, path: Path, content: bytes) -> None:
-    if content != path.read_bytes():
+    if content != files.read(path):
         plan.writes[path.name] = content.decode()
 
 
@@ -328,7 +329,7 @@ class _Memory:
         self.plan: Plan | None = None
         self.placed: dict[str, str] = {}
         try:
-            raw = json.loads(path.read_bytes())
+            raw = json.loads(files.read(path))
             self.plan = _read_plan(raw["plan"]) if raw["plan"] else None
             self.placed = dict(raw["placed"])
         except FileNotFoundError:

@@ -18,8 +18,9 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any
 from urllib.parse import unquote, urlsplit
 
-from rules.errors import SourceError
+from rules.errors import SourceError, fills
 from rules.keeping.digests import CHUNK, Digest, sha256_of
+from rules.keeping.files import opened
 from rules.keys import Content
 from rules.sources.download import download, public, wrong
 from rules.sources.local import GENERIC, role_of
@@ -125,7 +126,7 @@ def _copy(source: Path, expected: Digest, final: Path) -> None:
 
 def _source(path: Path) -> IO[bytes]:
     try:
-        return path.open("rb")
+        return opened(path)
     except OSError as error:
         raise SourceError(
             f"{path}: cannot be read: {error.strerror}", fix="correct the source's path or url in models.toml"
@@ -154,6 +155,8 @@ def _opened(whole: Path, name: str, shown: str) -> Iterator[Openers]:
             with tarfile.open(whole) as tar:
                 yield {one.name: partial(tar.extractfile, one) for one in tar if one.isfile()}
     except DAMAGE as error:
+        if fills(error):
+            raise
         raise SourceError(
             f"{shown}: cannot be unpacked: {error}",
             fix="expected a zip, a tar (plain, .gz, .bz2 or .xz) or one .onnx file: pack it again",
@@ -161,12 +164,12 @@ def _opened(whole: Path, name: str, shown: str) -> Iterator[Openers]:
 
 
 def _head(path: Path) -> bytes:
-    with path.open("rb") as file:
+    with opened(path) as file:
         return file.read(4)
 
 
 def _bytes(path: Path) -> IO[bytes]:
-    return path.open("rb")
+    return opened(path)
 
 
 def _in_folder(folder: Path) -> Openers:

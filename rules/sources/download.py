@@ -16,8 +16,9 @@ from urllib.parse import urlsplit
 
 from rules.counting import counted
 from rules.errors import SourceError
+from rules.imports import alone
 from rules.keeping.digests import Digest, sha256_of
-from rules.keeping.files import put_in_place
+from rules.keeping.files import appending, put_in_place
 
 if TYPE_CHECKING:
     import httpx
@@ -26,7 +27,28 @@ ATTEMPTS = 5  # in a row, without one new byte
 TIMEOUT_S = 30.0
 LONGEST_WAIT_S = 60.0
 FIRST_WAIT_S = 0.5
+WINDOW_S = 20.0  # over which progress is measured
+SLOWEST = 1024  # bytes a second
 AGAIN = (408, 425, 429, 500, 502, 503, 504)
+
+
+class Drip(Exception):
+    """Bytes come so seldom that the last of them would not be lived to see."""
+
+
+class Progress:
+    """What comes over a connection, whose timeout every single byte sets back. Raises Drip."""
+
+    def __init__(self) -> None:
+        self._began, self._size = time.monotonic(), 0
+
+    def moved(self, size: int) -> None:
+        """So many bytes came, just now."""
+        self._size += size
+        if (waited := time.monotonic() - self._began) >= WINDOW_S:
+            if self._size < SLOWEST * waited:
+                raise Drip(f"{counted(self._size, 'byte')} in {waited:.0f} s, expected {SLOWEST:,} a second")
+            self._began, self._size = time.monotonic(), 0
 
 
 class _Later(Exception):
@@ -50,7 +72,8 @@ def download(url: str, expected: Digest, final: Path, partial: Path) -> None:
     What a broken connection or a killed run left in `partial`, on the same file system, is continued. Raises
     SourceError when the server refuses, gives nothing new in 5 attempts, or sends other bytes.
     """
-    import httpx
+    with alone:
+        import httpx
 
     partial.parent.mkdir(parents=True, exist_ok=True)
     headers = {"Accept-Encoding": "identity"}  # a range of compressed bytes is not a range of the file
@@ -62,7 +85,7 @@ def download(url: str, expected: Digest, final: Path, partial: Path) -> None:
 @contextmanager
 def _only(partial: Path) -> Iterator[None]:
     """Two models may have one source, and be fetched at once."""
-    with partial.with_name(f"{partial.name}.lock").open("ab") as lock:
+    with appending(partial.with_name(f"{partial.name}.lock")) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
@@ -89,7 +112,8 @@ class _Download:
                 self._attempt(before)
                 return
             except _Later as error:
-                self.failures = 1 if self.got > before else self.failures + 1
+                moved = self.got > before and not isinstance(error.__context__, Drip)
+                self.failures = 1 if moved else self.failures + 1
                 if self.failures >= ATTEMPTS:
                     raise self._error(
                         f"gave up after {ATTEMPTS} attempts: {error}", "check the network, then try again"
@@ -104,6 +128,8 @@ class _Download:
             try:
                 with self.client.stream("GET", self.url, headers=self._headers(start)) as answer:
                     self._receive(answer, start)
+            except Drip as drip:
+                raise _Later(str(drip), 0.0) from None
             except httpx.TransportError as error:
                 raise _Later(str(error) or type(error).__name__) from None
             except (httpx.InvalidURL, httpx.HTTPError) as error:
@@ -135,7 +161,7 @@ class _Download:
         self._append(answer, 0 if answer.status_code == 200 else start)
 
     def _append(self, answer: "httpx.Response", start: int) -> None:
-        size = start
+        size, progress = start, Progress()
         with self.partial.open("ab") as file:
             file.truncate(start)
             for chunk in answer.iter_raw():
@@ -146,6 +172,7 @@ class _Download:
                         "find out what the server sends, then correct size and sha256 in models.toml",
                     )
                 file.write(chunk)
+                progress.moved(len(chunk))
 
     def _check(self, *, resumed: bool) -> None:
         found = Digest(sha256_of(self.partial), self.got)

@@ -18,6 +18,7 @@ from typing import IO, NamedTuple
 
 from rules.counting import counted
 from rules.errors import SourceError
+from rules.keeping import files as keeping_files
 from rules.keeping.digests import CHUNK
 from rules.keeping.files import replacing
 from rules.keys import Content
@@ -280,7 +281,7 @@ def _object_folders(common: Path) -> list[Path]:
         objects = waiting.pop(0)
         found.append(objects)
         with contextlib.suppress(OSError):
-            listed = (objects / "info" / "alternates").read_text(errors="surrogateescape").splitlines()
+            listed = os.fsdecode(keeping_files.read(objects / "info" / "alternates")).splitlines()
             named = [(objects / line).resolve() for line in listed if line and not line.startswith("#")]
             waiting += [one for one in named if one not in found]
     return found

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from rules.errors import SourceError
+from rules.errors import SourceError, fills
+from rules.imports import alone
 from rules.keeping.digests import sha256_of
 from rules.keys import Content
 
@@ -56,7 +57,8 @@ def _endpoint(options: Mapping[str, Any]) -> str | None:
 
 
 def _fetch_one(options: Mapping[str, Any], path: str, final: Path, folder: Path) -> None:
-    from huggingface_hub.utils.tqdm import disable_progress_bars
+    with alone:
+        from huggingface_hub.utils.tqdm import disable_progress_bars
 
     disable_progress_bars()  # ours is the only live line
     if "bucket" in options:
@@ -66,7 +68,8 @@ def _fetch_one(options: Mapping[str, Any], path: str, final: Path, folder: Path)
 
 
 def _from_repository(options: Mapping[str, Any], path: str, folder: Path) -> Path:
-    from huggingface_hub import hf_hub_download
+    with alone:
+        from huggingface_hub import hf_hub_download
 
     kind, _, rest = options["repo"].partition("/")
     known = KINDS.get(kind)
@@ -83,9 +86,10 @@ def _from_repository(options: Mapping[str, Any], path: str, folder: Path) -> Pat
 
 def _from_bucket(options: Mapping[str, Any], path: str, final: Path) -> None:
     """By the address that the hub resolves for a plain GET; its own protocol works with no mirror."""
-    from huggingface_hub import constants
-    from huggingface_hub.file_download import http_get
-    from huggingface_hub.utils._headers import build_hf_headers
+    with alone:
+        from huggingface_hub import constants
+        from huggingface_hub.file_download import http_get
+        from huggingface_hub.utils._headers import build_hf_headers
 
     url = f"{_endpoint(options) or constants.ENDPOINT}/buckets/{options['bucket']}/resolve/{quote(path)}"
     with final.open("xb") as file:
@@ -95,16 +99,17 @@ def _from_bucket(options: Mapping[str, Any], path: str, final: Path) -> None:
 @contextmanager
 def _in_words(place: str) -> Iterator[None]:
     """The library's errors as one sentence."""
-    import httpx
-    from huggingface_hub.errors import (
-        EntryNotFoundError,
-        GatedRepoError,
-        HfHubHTTPError,
-        HFValidationError,
-        LocalEntryNotFoundError,
-        RepositoryNotFoundError,
-        RevisionNotFoundError,
-    )
+    with alone:
+        import httpx
+        from huggingface_hub.errors import (
+            EntryNotFoundError,
+            GatedRepoError,
+            HfHubHTTPError,
+            HFValidationError,
+            LocalEntryNotFoundError,
+            RepositoryNotFoundError,
+            RevisionNotFoundError,
+        )
 
     try:
         yield
@@ -125,6 +130,8 @@ def _in_words(place: str) -> Iterator[None]:
     except EntryNotFoundError:
         raise SourceError(f"{place}: no such file", fix="correct files in models.toml") from None
     except (HfHubHTTPError, HFValidationError, httpx.HTTPError, OSError, ValueError) as error:
+        if fills(error):
+            raise
         raise SourceError(f"{place}: {_first_line(error)}", fix="try again, or check models.toml") from None
 
 

@@ -20,9 +20,12 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from rules.counting import counted
 from rules.errors import SourceError
+from rules.imports import alone
+from rules.keeping import files
 from rules.keeping.digests import CHUNK
 from rules.keeping.files import replacing
 from rules.sources import ssh
+from rules.sources.download import Drip, Progress
 from rules.sources.refusal import Again, Refused
 
 if TYPE_CHECKING:
@@ -144,7 +147,7 @@ def _nowhere(pointer: Pointer, tried: Sequence[str]) -> SourceError:
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
     """Wait until no other holds `path`, then hold it while the block runs; the file stays."""
-    with path.open("ab") as file:
+    with files.appending(path) as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
@@ -195,7 +198,7 @@ def _from_folder(folder: Path, pointer: Pointer, final: Path) -> Refused | None:
 def _take(held: Path, pointer: Pointer, final: Path) -> None:
     """Copy a file to `final` if it is the object; nothing appears there otherwise. Raises Refused."""
     try:
-        source = held.open("rb")
+        source = files.opened(held)
     except FileNotFoundError:
         raise Refused("not there") from None
     except OSError as error:
@@ -248,7 +251,7 @@ def _complete(session: "_Session", url: str, pointer: Pointer, part: Path, patie
         try:
             session.stream(session.action(url, pointer), pointer, part)
         except Again as again:
-            tries = 1 if _size(part) > most else tries + 1
+            tries = 1 if _size(part) > most and not isinstance(again.__context__, Drip) else tries + 1
             most = max(most, _size(part))
             patience.pause(tries, again)
 
@@ -270,7 +273,8 @@ class _Session:
     def __init__(self, places: Places) -> None:
         import logging
 
-        import httpx
+        with alone:
+            import httpx
 
         # At INFO httpx tells whole URLs, at DEBUG httpcore tells headers: signatures and cookies are in both.
         for name in ("httpx", "httpcore"):
@@ -340,6 +344,7 @@ class _Session:
                 self._pour(response, file, start, pointer)
 
     def _pour(self, response: "httpx.Response", file: BinaryIO, size: int, pointer: Pointer) -> None:
+        progress = Progress()
         try:
             for chunk in response.iter_raw():
                 size += len(chunk)
@@ -347,6 +352,9 @@ class _Session:
                     file.truncate(0)
                     raise Refused(f"expected {counted(pointer.size, 'byte')}, got more")
                 file.write(chunk)
+                progress.moved(len(chunk))
+        except Drip as drip:
+            raise Again(f"it drips: {drip}") from None
         except self._httpx.TransportError as error:
             whole = counted(pointer.size, "byte")
             broke = f"the connection broke after {size:,} of {whole} ({type(error).__name__})"

@@ -3,12 +3,12 @@
 What a file is for is told by its name, never by its being the only one there.
 """
 
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
 from rules.errors import SourceError
 from rules.keeping.digests import sha256_of
+from rules.keeping.files import copy
 from rules.keys import Content
 from rules.steps.preflight import ROLES
 
@@ -68,5 +68,5 @@ def fetch(options: Mapping[str, object], base: Path, scratch: Path, *, cache: Pa
     fetched = {}
     for role, path in _roles(options, base).items():
         fetched[role] = scratch / f"{role}.onnx"
-        shutil.copyfile(path, fetched[role])
+        copy(path, fetched[role])
     return fetched

@@ -7,7 +7,8 @@ from typing import Final
 
 from rules.counting import counted
 from rules.errors import SourceError
-from rules.networks import onnxfile, operators
+from rules.keeping import files
+from rules.networks import onnxfile, operators, sizes
 from rules.networks.onnxfile import OnnxSummary, TensorSpec, clean, shown
 
 HEAD: Final = 1024
@@ -46,6 +47,7 @@ class Preflight:
 
     summary: OnnxSummary
     output_slices: dict[str, slice] | None
+    activations: int = 0  # bytes of all that its nodes compute, as far as shapes tell
 
     @property
     def model_checkpoint(self) -> str | None:
@@ -95,11 +97,12 @@ def preflight(model_id: str, path: Path, *, tinygrad_root: Path) -> Preflight:
         slices = _output_slices(path, summary)
         check_interface(path, summary)
         check_external(path, summary)
+        activations = sizes.check(path)
         check_operators(path, summary, tinygrad_root)
         check_slices(path, summary, slices)
     except SourceError as error:
         raise SourceError(f"{model_id}: {error.what}", fix=error.fix) from error
-    return Preflight(summary, slices)
+    return Preflight(summary, slices, activations)
 
 
 def _output_slices(path: Path, summary: OnnxSummary) -> dict[str, slice] | None:
@@ -118,7 +121,7 @@ def classify(model_id: str, path: Path) -> None:
         )
     if not path.is_file():
         raise SourceError(f"{name}: no file is there, expected an ONNX model", fix=f"doit onnx:{model_id}")
-    with path.open("rb") as file:
+    with files.opened(path) as file:
         head = file.read(HEAD)
     if not head:
         raise SourceError(f"{name}: an empty file, expected an ONNX model", fix=AGAIN)
@@ -183,6 +186,10 @@ def check_interface(path: Path, summary: OnnxSummary) -> None:
             raise SourceError(
                 f"{path.name}: input {shown(name)} is {spec}, expected a fixed shape", fix=EXPORT
             )
+    for name in summary.sparse:
+        raise SourceError(
+            f"{path.name}: tensor {shown(name)} is sparse, which tinygrad does not read", fix=EXPORT
+        )
     _check_opsets(path, summary)
 
 

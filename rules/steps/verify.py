@@ -61,6 +61,7 @@ class Case:
     flags: FlagSet
     limits: Limits
     skip: tuple[str, ...] = ()
+    most_bytes: int | None = None  # of memory that the reference may take
 
 
 def digest(digests: Digests) -> str:
@@ -105,7 +106,8 @@ def observe(case: Case, scratch: Path, run: Run) -> tuple[Facts, Facts | None]:
     asked = {**case.request, "observed": str(observed)}
     if {"reference", "pose"} <= set(case.skip):
         return run(asked), None
-    with reference.prepared(case.request["networks"], scratch / "reference.log", case.id) as child:
+    log = scratch / "reference.log"
+    with reference.prepared(case.request["networks"], log, case.id, case.most_bytes) as child:
         seen = run(asked)
         return seen, child.compare(observed, seen["observed"]) if "observed" in seen else None
 
