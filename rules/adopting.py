@@ -24,6 +24,7 @@ from rules.decide import is_litter
 from rules.errors import ArtifactError, SourceError, YardError
 from rules.graph import MONITORING, MONITORING_FOLDER, Graph
 from rules.keeping.digests import Digest, sha256_of
+from rules.keeping.files import discard
 from rules.keys import Content
 from rules.networks import onnxfile
 from rules.sources import kind_of
@@ -353,7 +354,7 @@ class _Surveyor:
             made = kind_of(source).fetch(source.options, base, scratch, cache=scratch)
             return {role: sha256_of(path) for role, path in made.items()}
         finally:
-            shutil.rmtree(scratch, ignore_errors=True)
+            discard(scratch)
 
     # ---- artifacts, whole, in parts or in chunks
 

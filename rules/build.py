@@ -11,6 +11,7 @@ from typing import Any
 
 from rules.decide import Judge, is_litter
 from rules.errors import SourceError, WorkspaceError, YardError, refused
+from rules.keeping import files
 from rules.keeping.digests import Digest
 from rules.keeping.records import Output, Record
 from rules.keys import Content, differences, key_of
@@ -49,6 +50,7 @@ def _build(step: Step, judge: Judge, workspace: Workspace, force: bool) -> Recor
     for upstream in step.after:
         if not judge.decide(upstream).fresh:
             raise YardError(f"{step.task}: {upstream.task} is not built", fix=f"doit {upstream.task}")
+    _check_folder(step, workspace)
     content = judge.content(step)
     key = key_of(content)
     started = time.monotonic()
@@ -71,6 +73,16 @@ def _build(step: Step, judge: Judge, workspace: Workspace, force: bool) -> Recor
     if known is None and workspace.remote is not None:
         workspace.remote.offer(key, result)
     return record
+
+
+def _check_folder(step: Step, workspace: Workspace) -> None:
+    """Before minutes are spent: what is made will lie in the workspace, and not where a link leads."""
+    for path in (*step.targets, *([f"{step.owns}/file"] if step.owns else [])):
+        if link := workspace.link_to(path):
+            raise WorkspaceError(
+                f"{step.task}: {link} is a link, and nothing is made or removed where it leads",
+                fix=f"move the link away, then doit {step.task}",
+            )
 
 
 def _record(
@@ -144,7 +156,7 @@ def _make(step: Step, workspace: Workspace, content: Content) -> tuple[dict[str,
         blobs = {n: store.put(one) if isinstance(one, Path) else one for n, one in made.outputs.items()}
         return blobs, made.facts
     finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+        files.discard(scratch)
 
 
 def _check_inputs_held_still(
@@ -188,7 +200,7 @@ def _hold(sha256: str, step: Step, judge: Judge, workspace: Workspace) -> None:
                 scratch = workspace.store.scratch()
                 copied = shutil.copyfile(workspace.path(output.path), scratch / "copy")
                 workspace.store.put(copied)
-                shutil.rmtree(scratch, ignore_errors=True)
+                files.discard(scratch)
                 return
 
 
@@ -203,12 +215,12 @@ def _clear_the_place(step: Step, judge: Judge, workspace: Workspace, outputs: tu
             _check_ours(step, workspace, path)
     for path in reversed(old):
         if wanted.get(path) != old[path]:
-            workspace.path(path).unlink(missing_ok=True)
+            files.remove(workspace.path(path))
     for path in strays:
         _remove(workspace.path(path))
     for output in outputs:
         if workspace.path(output.path).is_symlink():
-            workspace.path(output.path).unlink()
+            files.remove(workspace.path(output.path))
 
 
 def _check_ours(step: Step, workspace: Workspace, path: str) -> None:
@@ -223,10 +235,10 @@ def _check_ours(step: Step, workspace: Workspace, path: str) -> None:
 
 
 def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        path.rmdir()
+    if files.is_folder(path):
+        files.remove_folder(path)
     else:
-        path.unlink(missing_ok=True)
+        files.remove(path)
 
 
 def _failure(step: Step) -> str:
@@ -235,11 +247,12 @@ def _failure(step: Step) -> str:
 
 def _note_failure(step: Step, workspace: Workspace, cause: str) -> None:
     log = workspace.log(step.model or step.record)
-    with contextlib.suppress(OSError):  # whoever opens the log finds the failure in it
-        log.parent.mkdir(parents=True, exist_ok=True)
-        with log.open("a") as file:
-            file.write(f"=== {step.task} failed: {cause}\n")
-    tail = log.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:] if log.exists() else []
+    # Whoever opens the log finds the failure in it.
+    with contextlib.suppress(OSError, WorkspaceError), files.appending(log) as file:
+        file.write(f"=== {step.task} failed: {cause}\n".encode("utf-8", "replace"))
+    tail = []
+    with contextlib.suppress(OSError, WorkspaceError):
+        tail = files.text_of(log).splitlines()[-LOG_TAIL_LINES:]
     failure = {
         "step": step.task,
         "cause": cause,
@@ -247,5 +260,5 @@ def _note_failure(step: Step, workspace: Workspace, cause: str) -> None:
         "log_tail": tail,
         "next": f"doit {step.task}",
     }
-    with contextlib.suppress(OSError):  # on a full disk the message on the screen has to do
+    with contextlib.suppress(OSError, WorkspaceError):  # on a full disk the message on the screen has to do
         workspace.records.write_failure(_failure(step), failure)

@@ -207,6 +207,8 @@ class Judge:
     def _strays(self, step: Step, record: Record) -> list[Reason]:
         if step.owns is None:
             return []
+        if link := self.workspace.link_to(f"{step.owns}/file"):
+            return [Reason(f"{link.relative_to(self.workspace.root)} is a link")]
         known = {output.path for output in record.outputs}
         strays = [path for path in self.listing(step.owns) if path not in known]
         links = [path for path in sorted(known) if self.workspace.path(path).is_symlink()]

@@ -13,6 +13,7 @@ from typing import IO, Any
 
 from rules.builders.job import Job
 from rules.errors import ArtifactError
+from rules.keeping import files
 
 PATH = "/usr/local/bin:/usr/bin:/bin:/opt/homebrew/bin"
 RAISED = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Exit|Interrupt)(: |$)")  # how a traceback ends
@@ -89,8 +90,7 @@ def written(job: Job) -> tuple[Path, Path]:
 @contextlib.contextmanager
 def logging(job: Job) -> Iterator[IO[bytes]]:
     """The job's log, opened to append, with a line that says what begins."""
-    job.log.parent.mkdir(parents=True, exist_ok=True)
-    with job.log.open("ab") as log:
+    with files.appending(job.log) as log:
         now = time.strftime("%Y-%m-%d %H:%M:%S")
         log.write(f"=== {job.request['operation']} {job.label} {now}\n".encode())
         log.flush()
@@ -123,7 +123,7 @@ def _last_words(log: str) -> str:
 def facts(job: Job, result: Path, how: str) -> dict[str, Any]:
     """The result a worker left; raises ArtifactError, saying `how` it ended, when it left none."""
     if not result.exists():
-        cause = _last_words(job.log.read_text(errors="replace"))
+        cause = _last_words(files.text_of(job.log))
         raise ArtifactError(f"{job.label}: {job.request['operation']} {how}: {cause}", fix=f"read {job.log}")
     found: dict[str, Any] = json.loads(result.read_text())
     return found

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rules.keeping.digests import CHUNK
-from rules.keeping.files import replacing
+from rules.keeping.files import canonical, replacing
 from rules.releasing import parts
 from rules.step import Step
 from rules.workspace import Workspace
@@ -27,7 +27,7 @@ def deliver(files: Sequence[Path], folder: Path) -> list[Path]:
         return list(files)
     with contextlib.ExitStack() as stack:  # unwinds backwards: the last of `files` takes its name last
         for path in reversed(files):
-            sink = stack.enter_context(replacing(folder / path.name))
+            sink = stack.enter_context(replacing(canonical(folder / path.name)))
             with path.open("rb") as source:
                 shutil.copyfileobj(source, sink, CHUNK)
             sink.flush()

@@ -23,6 +23,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from rules.keeping import files
+
 GRANULARITY_NS = 20_000_000
 STEP_NS = 10_000_000  # exFAT's; a time in steps of no less comes from such a file system
 COARSE_NS = 2_000_000_000  # FAT's step, and the longest there is
@@ -195,10 +197,8 @@ class Digests:
 
     def _append(self, lines: str) -> None:
         # A read-only workspace can be looked at all the same: what is not remembered is read again.
-        with self._lock, contextlib.suppress(OSError):
-            self._log.parent.mkdir(parents=True, exist_ok=True)
-            with self._log.open("a") as log:
-                log.write(lines)
+        with self._lock, contextlib.suppress(OSError), files.appending(self._log) as log:
+            log.write(lines.encode())
 
     def _still(self, path: str, known: Pending) -> bool:
         """Whether the file is what it was; one that was young then is read again."""
@@ -235,9 +235,9 @@ class Digests:
         return table
 
     def _compact(self, table: Table) -> None:
-        fresh = self._log.with_name(self._log.name + ".new")
-        fresh.write_text("".join(_named_line(name, *known) for name, known in table.items()))
-        fresh.replace(self._log)
+        files.write_bytes(
+            self._log, "".join(_named_line(name, *known) for name, known in table.items()).encode()
+        )
 
 
 def _line(path: str, known: Pending) -> str:

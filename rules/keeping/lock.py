@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from rules.errors import WorkspaceError, cause, unwritable
+from rules.keeping import files
 
 LOCKS = Path("/proc/locks")
 NO_LOCKS = (errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
@@ -34,8 +35,7 @@ def holding(path: Path, what: str, *, wait: bool | None = None) -> Iterator[None
     """
     folder = path.parent.parent
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.touch()
+        os.close(files.own(path, files.APPEND))
     except OSError as error:
         raise unwritable(folder, cause(error)) from None
     again = f"wait for it, then {what}" if wait is None else "wait for it, or add --wait"
@@ -47,8 +47,33 @@ def holding(path: Path, what: str, *, wait: bool | None = None) -> Iterator[None
                 fix="build on another disk: --workspace FOLDER",
             )
         note = {"pid": os.getpid(), "what": what, "since": int(time.time())}
-        path.write_text(json.dumps(note))
+        with files.emptied(path) as file:
+            file.write(json.dumps(note).encode())
         yield
+
+
+@contextlib.contextmanager
+def alone_in(folder: Path, what: str, *, wait: bool) -> Iterator[None]:
+    """Hold a folder that was handed over while the block runs; nothing is written into it for that.
+
+    Raises Held when another holds it and `wait` is not true. A file system without locks cannot help.
+    """
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            held = f"{folder}: {_locker(folder)} is at work there ({what})"
+            if not wait:
+                raise Held(held, fix="wait for it, or add --wait") from None
+            print(f"waiting: {held}", flush=True)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        except OSError as error:
+            if error.errno not in NO_LOCKS:
+                raise
+        yield
+    finally:
+        os.close(descriptor)
 
 
 @contextlib.contextmanager
@@ -59,7 +84,7 @@ def _locked(place: Path, access: int, path: Path, taken: str | None) -> Iterator
     """
     with contextlib.ExitStack() as stack:
         while True:
-            descriptor = os.open(place, access | (os.O_CREAT if access == os.O_RDWR else 0), 0o666)
+            descriptor = os.open(place, access) if place != path else files.own(path, access | os.O_CREAT)
             stack.callback(os.close, descriptor)
             try:
                 _lock(descriptor, path, taken)

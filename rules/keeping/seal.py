@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from rules.keeping.digests import Stamp
-from rules.keeping.files import write_bytes
+from rules.keeping.files import remove, write_bytes
 
 
 class Seal:
@@ -39,4 +39,4 @@ class Seal:
 
     def break_(self) -> None:
         """Something is about to change."""
-        self._path.unlink(missing_ok=True)
+        remove(self._path)

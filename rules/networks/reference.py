@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rules.errors import ArtifactError
+from rules.keeping import files
 
 FLOAT, HALF = 1, 10  # onnx.TensorProto
 DTYPE_ATTRIBUTES = ("to", "dtype", "output_dtype")
@@ -41,7 +42,7 @@ class Reference:
         """
         answer, _ = self._process.communicate(json.dumps([str(observed), sha256]).encode())
         if self._process.returncode:
-            lines = [line for line in self._log.read_text(errors="replace").splitlines() if line.strip()]
+            lines = [line for line in files.text_of(self._log).splitlines() if line.strip()]
             raise ArtifactError(
                 f"{self._label}: the reference cannot be run: {lines[-1] if lines else 'it was killed'}",
                 fix='mend that, or have the model say skip_gates = ["reference", "pose"]',
@@ -55,7 +56,7 @@ def prepared(networks: Mapping[str, Any], log: Path, label: str) -> Iterator[Ref
     """A child that loads the networks of a request (`{role: {"path": …, "output_slices": …}}`) meanwhile."""
     arguments = [sys.executable, "-s", "-P", "-m", "rules.networks.reference", json.dumps(networks)]
     pipe = subprocess.PIPE
-    with log.open("ab") as errors:
+    with files.appending(log) as errors:
         process = subprocess.Popen(arguments, env=_environment(), stdin=pipe, stdout=pipe, stderr=errors)
     try:
         yield Reference(process, log, label)

@@ -23,7 +23,7 @@ from rules.counting import counted
 from rules.errors import ArtifactError, CatalogError, YardError
 from rules.flags import nearest
 from rules.graph import MONITORING, Graph
-from rules.keeping.files import replacing
+from rules.keeping.files import canonical, reading, replacing
 from rules.playback import BUDGET_MS, footage
 
 WATCH_EVERY_S = 0.1
@@ -243,7 +243,7 @@ def _request(
 def _hand_over(request: Mapping[str, Any], wish: Wish, report: Report) -> None:
     for made, final in ((request["messages"], wish.messages), (request["save"], wish.save)):
         if final is not None:
-            with Path(made).open("rb") as source, replacing(final) as target:
+            with Path(made).open("rb") as source, replacing(canonical(final)) as target:
                 shutil.copyfileobj(source, target)
     if wish.plot is not None:
         from rules.playback import plotting
@@ -339,7 +339,7 @@ def _kill(sign: Sign) -> None:
 
 def _named(job: Job, error: ArtifactError, sign: Sign, heard: int) -> ArtifactError:
     """The failure by its name in the field."""
-    with job.log.open("rb") as log:
+    with reading(job.log) as log:
         log.seek(heard)
         text = log.read().decode(errors="replace")
     where = f"at frame {sign.frame}" if sign.frame >= 0 else f"while {sign.stage}"

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from rules.counting import counted
 from rules.errors import SourceError
 from rules.keeping.digests import Digest, sha256_of
-from rules.keeping.files import put_in_place
+from rules.keeping.files import appending, put_in_place
 
 if TYPE_CHECKING:
     import httpx
@@ -52,7 +52,6 @@ def download(url: str, expected: Digest, final: Path, partial: Path) -> None:
     """
     import httpx
 
-    partial.parent.mkdir(parents=True, exist_ok=True)
     headers = {"Accept-Encoding": "identity"}  # a range of compressed bytes is not a range of the file
     with _only(partial), httpx.Client(follow_redirects=True, timeout=TIMEOUT_S, headers=headers) as client:
         _Download(client, url, expected, partial).run()
@@ -62,7 +61,7 @@ def download(url: str, expected: Digest, final: Path, partial: Path) -> None:
 @contextmanager
 def _only(partial: Path) -> Iterator[None]:
     """Two models may have one source, and be fetched at once."""
-    with partial.with_name(f"{partial.name}.lock").open("ab") as lock:
+    with appending(partial.with_name(f"{partial.name}.lock")) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
@@ -136,7 +135,7 @@ class _Download:
 
     def _append(self, answer: "httpx.Response", start: int) -> None:
         size = start
-        with self.partial.open("ab") as file:
+        with appending(self.partial) as file:
             file.truncate(start)
             for chunk in answer.iter_raw():
                 size += len(chunk)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 from rules.counting import counted
 from rules.errors import SourceError
 from rules.keeping.digests import CHUNK
-from rules.keeping.files import replacing
+from rules.keeping.files import appending, make_folder, replacing
 from rules.sources import ssh
 from rules.sources.refusal import Again, Refused
 
@@ -115,7 +115,7 @@ def bring(pointer: Pointer, final: Path, places: Places, patience: Patience | No
         if refused is None:
             return
         tried.append(f"{folder}: {refused}")
-    places.incoming.mkdir(parents=True, exist_ok=True)
+    make_folder(places.incoming)
     part = places.incoming / f"{pointer.oid}.part"
     with locked(places.incoming / f"{pointer.oid}.lock"), _Session(places) as session:
         for url in places.urls:
@@ -144,7 +144,7 @@ def _nowhere(pointer: Pointer, tried: Sequence[str]) -> SourceError:
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
     """Wait until no other holds `path`, then hold it while the block runs; the file stays."""
-    with path.open("ab") as file:
+    with appending(path) as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
@@ -336,7 +336,8 @@ class _Session:
             if start is None:
                 part.unlink(missing_ok=True)
                 raise Again(f"{response.status_code}, will not resume the download at byte {have}")
-            with part.open("ab" if start else "wb") as file:
+            with appending(part) as file:
+                file.truncate(start)
                 self._pour(response, file, start, pointer)
 
     def _pour(self, response: "httpx.Response", file: BinaryIO, size: int, pointer: Pointer) -> None:
