@@ -37,6 +37,7 @@ class Reconcile(CatalogCommand):
 
     def act(self, options: dict[str, Any], operands: list[str]) -> int:
         """Reconcile and tell. Raises YardError."""
+        from rules.keeping.files import shown
         from rules.releasing.reconcile import reconcile, strangers
 
         folder = Path(operands[0]).resolve()
@@ -46,12 +47,13 @@ class Reconcile(CatalogCommand):
         known = _known(naming, options)
         _check_folder(folder, graph)
         with _alone(folder, graph, wait=options["wait"]):
-            done = reconcile(folder, naming, known, dry=options["dry_run"])
+            kept = graph.workspace.hidden / "reconcile"
+            done = reconcile(folder, naming, known, kept=kept, dry=options["dry_run"])
             left = strangers(folder, naming)
         for line in [*done, *(f"{one}: no model of {release.name}, left as it is" for one in left)]:
             print(line)
         verb = "would be changed (--dry-run)" if options["dry_run"] else "changed"
-        print(f"{folder}: {verb if done else f'already as {release.name} names it'}")
+        print(f"{shown(folder)}: {verb if done else f'already as {release.name} names it'}")
         return 0
 
 
@@ -104,6 +106,7 @@ def _check_folder(folder: Path, graph: "Graph") -> None:
     for step in graph.steps.values():
         folders = [step.owns] if step.owns else [str(Path(one).parent) for one in step.targets]
         makers |= {workspace.path(one): step.task for one in folders}
+    makers[workspace.root] = "all of it"
     maker = ".store" if folder.is_relative_to(workspace.hidden) else makers.get(folder)
     if maker:
         raise ArtifactError(
@@ -114,12 +117,12 @@ def _check_folder(folder: Path, graph: "Graph") -> None:
 
 @contextlib.contextmanager
 def _alone(folder: Path, graph: "Graph", *, wait: bool) -> Any:
-    """Hold the workspace while a folder in it is changed; one elsewhere is nobody's."""
-    from rules.keeping.lock import holding
+    """Hold the folder while it is changed, and the workspace that it lies in."""
+    from rules.keeping.lock import alone_in, holding
 
     workspace = graph.workspace
-    if not folder.is_relative_to(workspace.root):
-        yield
-        return
-    with holding(workspace.lock, "doit reconcile", wait=wait):
+    with contextlib.ExitStack() as stack:
+        if folder.is_relative_to(workspace.root):
+            stack.enter_context(holding(workspace.lock, "doit reconcile", wait=wait))
+        stack.enter_context(alone_in(folder, "doit reconcile", wait=wait))
         yield
