@@ -21,6 +21,8 @@ from rules.errors import WorkspaceError
 
 TEMPORARY_PREFIX = ".tmp-"
 NAME_LIMIT = 200  # bytes, so that a name with a model's id before it is still a file name
+LONGEST = 255  # bytes of a file name
+NO_HARD_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EACCES)
 APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT
 FRESH = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
@@ -31,14 +33,14 @@ _SEARCH = getattr(os, "O_PATH", os.O_RDONLY) | _FOLDER  # a folder that may be p
 # ---- names
 
 
-def is_plain(name: str) -> bool:
-    """Whether the name is one file in the folder it is put into, on every system."""
+def is_plain(name: str, limit: int = NAME_LIMIT) -> bool:
+    """Whether the name, of `limit` bytes at most, is one file in its folder, on every system."""
     return (
         name not in ("", ".", "..")
         and name.isprintable()  # also no NUL, newline or escape, and no byte that is not UTF-8
         and not {*"/\\:"} & {*name}  # a colon names a drive or a stream on Windows
         and name[-1] not in ". "  # Windows drops them, and gets another name
-        and len(name.encode()) <= NAME_LIMIT
+        and len(name.encode()) <= limit
     )
 
 
@@ -169,9 +171,10 @@ def protect(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def replacing(final: Path) -> Iterator[BinaryIO]:
+def replacing(final: Path, *, over: bool = True) -> Iterator[BinaryIO]:
     """A binary file that takes the name `final` when the block ends well, and leaves no trace otherwise.
 
+    Without `over` a file that has the name by then keeps it, and FileExistsError is raised.
     Raises as `folder` does, and WorkspaceError for a pipe or a device, which a rename would take away. The
     directory is made when it is missing.
     """
@@ -183,7 +186,10 @@ def replacing(final: Path) -> Iterator[BinaryIO]:
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
-            os.replace(temporary.name, final.name, src_dir_fd=inside, dst_dir_fd=inside)
+            if over:
+                os.replace(temporary.name, final.name, src_dir_fd=inside, dst_dir_fd=inside)
+            else:
+                _moved(temporary.name, final.name, inside)
             _sync(inside)
         except BaseException:
             with contextlib.suppress(FileNotFoundError):
@@ -265,18 +271,22 @@ def move(old: Path, new: Path) -> None:
     Killed in between, the file may have both names. A file system without hard links gets a plain rename.
     """
     with folder(old.parent) as inside:
-        try:
-            os.link(old.name, new.name, src_dir_fd=inside, dst_dir_fd=inside, follow_symlinks=False)
-        except FileExistsError:
+        _moved(old.name, new.name, inside)
+
+
+def _moved(old: str, new: str, inside: int) -> None:
+    try:
+        os.link(old, new, src_dir_fd=inside, dst_dir_fd=inside, follow_symlinks=False)
+    except FileExistsError:
+        raise
+    except OSError as error:
+        if error.errno not in NO_HARD_LINKS:
             raise
-        except OSError as error:
-            if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EACCES):
-                raise
-            if _is_there(new.name, inside):
-                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(new)) from None
-            os.rename(old.name, new.name, src_dir_fd=inside, dst_dir_fd=inside)
-        else:
-            os.unlink(old.name, dir_fd=inside)
+        if _is_there(new, inside):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), new) from None
+        os.rename(old, new, src_dir_fd=inside, dst_dir_fd=inside)
+    else:
+        os.unlink(old, dir_fd=inside)
 
 
 def _is_there(name: str, inside: int) -> bool:

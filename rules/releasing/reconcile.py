@@ -174,7 +174,7 @@ def _everything(folder: Path) -> list[str]:
 def _check_names(folder: Path, names: Iterable[str]) -> None:
     """Raise ArtifactError for names that are no plain ones, or one name on some file systems."""
     names = list(dict.fromkeys(names))
-    if odd := [name for name in names if not is_plain(name)]:
+    if odd := [name for name in names if not is_plain(name, files.LONGEST)]:
         raise ArtifactError(
             f"{shown(folder / odd[0])}: expected a name that every system can give a file, got {odd[0]!a}",
             fix="rename it, or move it away",
@@ -411,7 +411,7 @@ def _remembered(raw: Mapping[str, Any], folder: str) -> tuple[Plan | None, dict[
         raise ValueError("of another folder")
     plan, placed = _read_plan(raw["plan"]) if raw["plan"] else None, dict(raw["placed"])
     names = {*placed, *((plan.going | plan.placed().keys() | plan.seen.keys()) if plan else ())}
-    if odd := sorted(name for name in names if not is_plain(name)):
+    if odd := sorted(name for name in names if not is_plain(name, files.LONGEST)):
         raise ValueError(f"expected names of files in it, got {odd[0]!a}")
     return plan, placed
 
