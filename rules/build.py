@@ -5,7 +5,7 @@ import datetime
 import shutil
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +50,10 @@ def _build(step: Step, judge: Judge, workspace: Workspace, force: bool) -> Recor
     for upstream in step.after:
         if not judge.decide(upstream).fresh:
             raise YardError(f"{step.task}: {upstream.task} is not built", fix=f"doit {upstream.task}")
-    _check_folder(step, workspace)
+    before = judge.record(step)
+    _check_folders(
+        step, workspace, (*step.targets, *(one.path for one in (before.outputs if before else ())))
+    )
     content = judge.content(step)
     key = key_of(content)
     started = time.monotonic()
@@ -75,9 +78,9 @@ def _build(step: Step, judge: Judge, workspace: Workspace, force: bool) -> Recor
     return record
 
 
-def _check_folder(step: Step, workspace: Workspace) -> None:
-    """Before minutes are spent: what is made will lie in the workspace, and not where a link leads."""
-    for path in (*step.targets, *([f"{step.owns}/file"] if step.owns else [])):
+def _check_folders(step: Step, workspace: Workspace, paths: Iterable[str]) -> None:
+    """What is made lies in the workspace, and not where a link leads."""
+    for path in paths:
         if link := workspace.link_to(path):
             raise WorkspaceError(
                 f"{step.task}: {link} is a link, and nothing is made or removed where it leads",
@@ -180,6 +183,7 @@ def _put_in_place(
     for sha256 in blobs.values():
         _hold(sha256, step, judge, workspace)
     outputs = _outputs(step, workspace, blobs)
+    _check_folders(step, workspace, (output.path for output in outputs))
     step.admit({output.name: Digest(output.sha256, output.size) for output in outputs})
     _clear_the_place(step, judge, workspace, outputs)
     for output in outputs:

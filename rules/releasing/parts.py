@@ -236,6 +236,14 @@ def _note_of(directory: Path, name: str) -> Path:
     return files.temporary_beside(directory / f"{name}.parts")
 
 
+def _note(path: Path, lines: bytes) -> None:
+    """Write a note that is read line by line, so that one cut short vouches for what it came to."""
+    with files.appending(path) as file:
+        file.write(lines)
+        _settle(file)
+    files.sync_directory(path.parent)
+
+
 def _notes(directory: Path, name: str) -> list[Path]:
     """Notes of splits of `name` that were killed."""
     return [path for path in _left(directory, [f"{name}.parts"]) if files.is_file(path)]
@@ -276,6 +284,14 @@ def join(checksum_file: Path, output: Path | None = None) -> Path:
     return target
 
 
+def check_free(target: Path) -> None:
+    """Raise WorkspaceError where a link, a pipe or a device has the name."""
+    if os.path.lexists(target) and not files.is_file(target):
+        raise WorkspaceError(
+            f"{shown(target)}: is a link or no plain file, and is not replaced", fix="name another output"
+        )
+
+
 def gather(sources: list[Path], target: Path, judge: Callable[[str], None]) -> str:
     """Write `sources`, one after the other, to `target` unless it holds that already; the sha256 (hex).
 
@@ -290,10 +306,7 @@ def gather(sources: list[Path], target: Path, judge: Callable[[str], None]) -> s
         with replacing(canonical(target), over=False) as sink:
             judge(sha256 := pour(sources, sink))
         return sha256
-    if not files.is_file(target):
-        raise WorkspaceError(
-            f"{shown(target)}: is a link or no plain file, and is not replaced", fix="name another output"
-        )
+    check_free(target)
     judge(sha256 := digest(sources)[0])
     if not target.samefile(sources[0]) and digest([target])[0] != sha256:
         raise WorkspaceError(
@@ -402,7 +415,7 @@ def _write_parts(
             sink.write(_line(sha256, file.name))
             _settle(sink)
             both = [*((one, stood.sha256) for one, stood in old.items()), *digests.items()]
-            files.write_bytes(note, b"".join(_line(sha256, one) for one, sha256 in both))
+            _note(note, b"".join(_line(sha256, one) for one, sha256 in both))
             committing = True
             clear(folder, old)
     except BaseException:
@@ -482,6 +495,7 @@ def _check_target(target: Path, taken: list[Path]) -> None:
         raise WorkspaceError(
             f"{target}: expected a file name for the result, got a directory", fix="add a file name"
         )
+    check_free(target)
     if any(path.exists() and target.exists() and path.samefile(target) for path in taken):
         raise WorkspaceError(
             f"{target}: the result would replace what it is made of", fix="name another output"

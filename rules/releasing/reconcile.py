@@ -181,7 +181,7 @@ def _check_names(folder: Path, names: Iterable[str]) -> None:
         )
     if pair := files.alike(names):
         raise ArtifactError(
-            f"{shown(folder)}: {shown(pair[0])} and {pair[1]!a} are one name where case or accents' forms do "
+            f"{shown(folder)}: {pair[0]!a} and {pair[1]!a} are one name where case or accents' forms do "
             "not count",
             fix="move one of them away",
         )
@@ -444,7 +444,10 @@ def _check_unchanged(folder: Path, memory: _Memory) -> None:
         raise _changed(folder / name, right, got, memory)
     for old, new, sha256 in plan.moves:
         if sha256 not in (present[old], present[new]):
-            raise _changed(folder / old, {sha256}, present[old], memory)
+            raise ArtifactError(
+                f"{folder / old}: gone since a run that was killed, and not under its new name {new} either",
+                fix=f"put it back, or remove {memory.path} to have the folder looked at anew",
+            )
 
 
 def _changed(path: Path, right: set[str], got: str | None, memory: _Memory) -> ArtifactError:
