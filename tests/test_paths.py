@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import unicodedata
@@ -86,7 +87,7 @@ class Scene:
         found: dict[str, object] = {}
         for path in sorted([*self.outside.rglob("*"), *self.handed.rglob("*")]):
             about = path.lstat()
-            content = path.read_bytes() if files.is_file(path) else b""
+            content = path.read_bytes() if stat.S_ISREG(about.st_mode) else b""
             if path not in ours:
                 found[str(path)] = (about.st_mode, about.st_nlink, content)
         return found

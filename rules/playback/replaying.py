@@ -23,7 +23,7 @@ from rules.counting import counted
 from rules.errors import ArtifactError, CatalogError, YardError
 from rules.flags import nearest
 from rules.graph import MONITORING, Graph
-from rules.keeping.files import canonical, reading, replacing
+from rules.keeping.files import appending, canonical, reading, replacing
 from rules.playback import BUDGET_MS, footage
 
 WATCH_EVERY_S = 0.1
@@ -164,8 +164,8 @@ def replay(graph: Graph, model_id: str, wish: Wish) -> Report:
         facts = watched(job)
         rides = tuple(Ride.of(camera, one) for camera, one in facts["cameras"].items())
         report = Report(subject.id, facts["device"], facts["about"], rides)
-        with job.log.open("a") as log:
-            log.write(f"{report}\n")
+        with appending(job.log) as log:
+            log.write(f"{report}\n".encode())
         _hand_over(request, wish, report)
     return report
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 from rules.counting import counted
 from rules.errors import SourceError
 from rules.keeping.digests import CHUNK
-from rules.keeping.files import appending, make_folder, replacing
+from rules.keeping.files import appending, make_folder, remove, replacing
 from rules.sources import ssh
 from rules.sources.refusal import Again, Refused
 
@@ -232,12 +232,12 @@ def _download(
         try:
             _take(part, pointer, final)
         except Refused:
-            part.unlink()
+            remove(part)
             if fresh:
                 raise
             # The bytes that were resumed may be another server's: this one gets a chance with its own alone.
             continue
-        part.unlink()
+        remove(part)
         return
 
 
@@ -324,7 +324,7 @@ class _Session:
     def stream(self, action: Action, pointer: Pointer, part: Path) -> None:
         """Add to `part` what it lacks. Raises Refused, or Again with whatever came kept in `part`."""
         if _size(part) > pointer.size:
-            part.unlink()
+            remove(part)
         have = _size(part)
         headers = {**action.headers, "Accept-Encoding": "identity"}
         if have:
@@ -334,7 +334,7 @@ class _Session:
                 _check_status(response)
             start = _start(response, have, pointer)
             if start is None:
-                part.unlink(missing_ok=True)
+                remove(part)
                 raise Again(f"{response.status_code}, will not resume the download at byte {have}")
             with appending(part) as file:
                 file.truncate(start)
