@@ -5,7 +5,6 @@ Nothing in it is changed. What is proven is copied, and recorded by the ordinary
 
 import os
 import re
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -25,6 +24,7 @@ from rules.errors import ArtifactError, SourceError, YardError
 from rules.graph import MONITORING, MONITORING_FOLDER, Graph
 from rules.keeping import files as keeping
 from rules.keeping.digests import Digest, sha256_of
+from rules.keeping.files import discard
 from rules.keys import Content
 from rules.networks import onnxfile
 from rules.sources import kind_of
@@ -354,7 +354,7 @@ class _Surveyor:
             made = kind_of(source).fetch(source.options, base, scratch, cache=scratch)
             return {role: sha256_of(path) for role, path in made.items()}
         finally:
-            shutil.rmtree(scratch, ignore_errors=True)
+            discard(scratch)
 
     # ---- artifacts, whole, in parts or in chunks
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rules.keeping import files
-from rules.keeping.files import write_bytes
+from rules.keeping.files import canonical, write_bytes
 
 IGNORE = "ignore:"
 UNCHANGED = "recorded"
@@ -65,4 +65,4 @@ class RecordsBackend:
 
     def _keep(self, ignored: Tasks) -> None:
         self._ignored = ignored
-        write_bytes(self._path, json.dumps(sorted(ignored)).encode())
+        write_bytes(canonical(self._path), json.dumps(sorted(ignored)).encode())

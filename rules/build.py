@@ -5,7 +5,7 @@ import datetime
 import shutil
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +52,10 @@ def _build(step: Step, judge: Judge, workspace: Workspace, force: bool) -> Recor
     for upstream in step.after:
         if not judge.decide(upstream).fresh:
             raise YardError(f"{step.task}: {upstream.task} is not built", fix=f"doit {upstream.task}")
+    before = judge.record(step)
+    _check_folders(
+        step, workspace, (*step.targets, *(one.path for one in (before.outputs if before else ())))
+    )
     content = judge.content(step)
     key = key_of(content)
     started = time.monotonic()
@@ -74,6 +78,16 @@ def _build(step: Step, judge: Judge, workspace: Workspace, force: bool) -> Recor
     if known is None and workspace.remote is not None:
         workspace.remote.offer(key, result)
     return record
+
+
+def _check_folders(step: Step, workspace: Workspace, paths: Iterable[str]) -> None:
+    """What is made lies in the workspace, and not where a link leads."""
+    for path in paths:
+        if link := workspace.link_to(path):
+            raise WorkspaceError(
+                f"{step.task}: {link} is a link, and nothing is made or removed where it leads",
+                fix=f"move the link away, then doit {step.task}",
+            )
 
 
 def _record(
@@ -153,7 +167,7 @@ def _make(step: Step, workspace: Workspace, content: Content) -> tuple[dict[str,
         blobs = {n: store.put(one) if isinstance(one, Path) else one for n, one in made.outputs.items()}
         return blobs, made.facts
     finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+        files.discard(scratch)
 
 
 def _check_inputs_held_still(
@@ -177,6 +191,7 @@ def _put_in_place(
     for sha256 in blobs.values():
         _hold(sha256, step, judge, workspace)
     outputs = _outputs(step, workspace, blobs)
+    _check_folders(step, workspace, (output.path for output in outputs))
     step.admit({output.name: Digest(output.sha256, output.size) for output in outputs})
     _clear_the_place(step, judge, workspace, outputs)
     for output in outputs:
@@ -197,7 +212,7 @@ def _hold(sha256: str, step: Step, judge: Judge, workspace: Workspace) -> None:
                 scratch = workspace.store.scratch()
                 copied = files.copy(workspace.path(output.path), scratch / "copy")
                 workspace.store.put(copied)
-                shutil.rmtree(scratch, ignore_errors=True)
+                files.discard(scratch)
                 return
 
 
@@ -212,12 +227,12 @@ def _clear_the_place(step: Step, judge: Judge, workspace: Workspace, outputs: tu
             _check_ours(step, workspace, path)
     for path in reversed(old):
         if wanted.get(path) != old[path]:
-            workspace.path(path).unlink(missing_ok=True)
+            files.remove(workspace.path(path))
     for path in strays:
         _remove(workspace.path(path))
     for output in outputs:
         if workspace.path(output.path).is_symlink():
-            workspace.path(output.path).unlink()
+            files.remove(workspace.path(output.path))
 
 
 def _check_ours(step: Step, workspace: Workspace, path: str) -> None:
@@ -232,10 +247,10 @@ def _check_ours(step: Step, workspace: Workspace, path: str) -> None:
 
 
 def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        path.rmdir()
+    if files.is_folder(path):
+        files.remove_folder(path)
     else:
-        path.unlink(missing_ok=True)
+        files.remove(path)
 
 
 def _failure(step: Step) -> str:
@@ -244,12 +259,11 @@ def _failure(step: Step) -> str:
 
 def _note_failure(step: Step, workspace: Workspace, cause: str) -> None:
     log = workspace.log(step.model or step.record)
-    with contextlib.suppress(OSError):  # whoever opens the log finds the failure in it
-        log.parent.mkdir(parents=True, exist_ok=True)
-        with files.appending(log) as file:
-            file.write(f"=== {step.task} failed: {cause}\n".encode(errors="replace"))
+    with contextlib.suppress(OSError, WorkspaceError), files.appending(log) as file:
+        # Whoever opens the log finds the failure in it.
+        file.write(f"=== {step.task} failed: {cause}\n".encode("utf-8", "replace"))
     tail = []
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, WorkspaceError):
         tail = files.tail(log, files.CHUNK).splitlines()[-LOG_TAIL_LINES:]
     failure = {
         "step": step.task,
@@ -258,5 +272,5 @@ def _note_failure(step: Step, workspace: Workspace, cause: str) -> None:
         "log_tail": tail,
         "next": f"doit {step.task}",
     }
-    with contextlib.suppress(OSError):  # on a full disk the message on the screen has to do
+    with contextlib.suppress(OSError, WorkspaceError):  # on a full disk the message on the screen has to do
         workspace.records.write_failure(_failure(step), failure)

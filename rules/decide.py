@@ -164,6 +164,9 @@ class Judge:
         if key_of(content) != record.key:
             reasons = [Reason(*one) for one in _differences(record.content, content)]
         reasons += [reason for output in record.outputs if (reason := self._damage(output))]
+        links = {self.workspace.link_to(output.path) for output in record.outputs}
+        root = self.workspace.root
+        reasons += [Reason(f"{link.relative_to(root)} is a link") for link in sorted(filter(None, links))]
         if objection := step.objection(record.digests):
             reasons.append(Reason(objection))
         return reasons + self._strays(step, record)

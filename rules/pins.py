@@ -21,7 +21,7 @@ from rules.counting import counted
 from rules.errors import SourceError, located
 from rules.keeping import files
 from rules.keeping.digests import Digest
-from rules.keeping.files import opened, write_bytes
+from rules.keeping.files import canonical, opened, write_bytes
 from rules.sources import kind_of
 
 FORMAT = 1
@@ -123,7 +123,7 @@ def write(path: Path, lock: Lock) -> None:
         for model_id, pins in lock.models.items()
     }
     text = json.dumps({"format": FORMAT, "models": models}, indent=2, sort_keys=True, ensure_ascii=False)
-    write_bytes(path, text.encode() + b"\n")
+    write_bytes(canonical(path), text.encode() + b"\n")
 
 
 def settle(path: Path, model_id: str, source: Source, found: Found) -> bool:

@@ -15,6 +15,7 @@ from rules import host
 from rules.catalog import Catalog, load
 from rules.errors import YardError
 from rules.imports import alone
+from rules.keeping import files
 from rules.keeping.digests import Stamp, sha256_of
 from rules.keys import key_of
 from rules.workspace import Workspace
@@ -163,7 +164,7 @@ class Yard:
             if failure := self.workspace.records.read_failure(path.stem):
                 step = self.graph.steps.get(failure["step"])
                 if step is None or judge.decide(step).fresh:
-                    path.unlink(missing_ok=True)
+                    files.remove(path)
 
     def _identity(self) -> str:
         """Everything but files that a decision depends on."""
@@ -209,11 +210,15 @@ class Yard:
     def clean(self, step: "Step", *, dryrun: bool = False) -> list[Path]:
         """`doit clean`: remove the step's outputs, what vouches for others first; the store still knows them.
 
-        Returns what was removed, or with `dryrun` would be.
+        Returns what was removed, or with `dryrun` would be. Raises WorkspaceError, with nothing removed,
+        where the outputs lie behind a link.
         """
         record = self.graph.judge.record(step)
         paths = [self.workspace.path(output.path) for output in reversed(record.outputs if record else ())]
-        present = [path for path in paths if path.exists()]
+        for output in record.outputs if record else ():
+            if link := self.workspace.link_to(output.path):
+                raise files.linked(link)
+        present = [path for path in paths if os.path.lexists(path)]
         for path in present if not dryrun else ():
-            path.unlink(missing_ok=True)
+            files.remove(path)
         return present

@@ -22,7 +22,7 @@ from rules.errors import CatalogError, SourceError
 from rules.host import cpu_features, distribution, numpy_version, tinygrad_version
 from rules.keeping import files
 from rules.keeping.digests import Digests
-from rules.keeping.files import write_bytes
+from rules.keeping.files import discard, make_folder, put_in_place, write_bytes
 from rules.keys import Content, key_of
 
 RULES = Path(__file__).parent
@@ -96,15 +96,15 @@ def snapshot(root: Path, expected: str, folder: Path, digests: Digests) -> Path:
         return final
     made = folder / f".tmp-{os.getpid()}-{secrets.token_hex(4)}" / "tinygrad"
     for path in tree_files(root, digests):
-        (made / path).parent.mkdir(parents=True, exist_ok=True)
+        make_folder((made / path).parent)
         shutil.copyfile(root / path, made / path)
     if tree_digest(made, digests) != expected:
-        shutil.rmtree(made.parent)
+        discard(made.parent)
         raise SourceError(f"{root}: it changed while a compile was about to use it", fix="run doit again")
     _compile_bytecode(made)
     write_bytes(made.with_name(BYTECODE), bytecode_digest(made, digests).encode())
-    shutil.rmtree(final.parent, ignore_errors=True)
-    made.parent.rename(final.parent)
+    discard(final.parent)
+    put_in_place(made.parent, final.parent)
     return final
 
 

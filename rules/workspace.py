@@ -1,11 +1,13 @@
 """Where everything of one workspace lies, and the keepers that look after it."""
 
 import os
+from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rules.errors import unwritable
+from rules.keeping import files
 from rules.keeping.digests import Digests
 from rules.keeping.records import Records
 from rules.keeping.seal import Seal
@@ -14,21 +16,40 @@ from rules.keeping.store import Store
 if TYPE_CHECKING:
     from rules.keeping.remote import Remote
 
+FOLDERS = (
+    *("onnx", "compiled", "driver-monitoring", "manifests", "source-maps", "ready-for-resources"),
+    *("logs", "results", ".store"),
+)
+
 
 class Workspace:
-    """The folder `artifacts/` (or wherever it was moved to)."""
+    """The folder `artifacts/`, or wherever it was moved to: links may lead to it, and none of ours is one."""
 
     def __init__(self, root: Path) -> None:
-        self.root = root
+        self.root = root.resolve()
         self.remote: Remote | None = None
 
     def check(self) -> None:
-        """Raise WorkspaceError where no folder can be; one that is read-only can be looked at."""
+        """Raise WorkspaceError where no folder can be, or one of ours is a link; a read-only one is well."""
         place = self.root
         while not os.path.lexists(place):
             place = place.parent
         if not place.is_dir():
             raise unwritable(self.root, f"{place} is no folder")
+        for folder in self._folders():
+            if folder.is_symlink():
+                raise files.linked(folder)
+
+    def _folders(self) -> Iterator[Path]:
+        """Those that every run writes in or removes from; a step's own is looked at by the step."""
+        yield from (self.root / name for name in FOLDERS)
+        if files.is_folder(self.hidden):
+            yield from sorted(self.hidden.iterdir())
+
+    def link_to(self, relative: str) -> Path | None:
+        """The first folder on the way to a workspace path that is a link, so that it lies elsewhere."""
+        folders = [self.root / folder for folder in Path(relative).parents][-2::-1]
+        return next((folder for folder in folders if folder.is_symlink()), None)
 
     def path(self, relative: str) -> Path:
         """A workspace path as a path on this machine."""

@@ -6,6 +6,7 @@ import pytest
 from crash import Harness, edit_rules, small_parts
 
 KILLS, LONGEST_S = 5, 7.0
+RENAME = "os.replace(temporary.name, final.name, src_dir_fd=source, dst_dir_fd=target)"
 
 
 @pytest.mark.parametrize("power_cut", [False, True], ids=["sigkill", "power cut"])
@@ -19,7 +20,7 @@ def test_a_build_killed_at_random_ends_as_an_undisturbed_one(tmp_path: Path, pow
     ("file", "old", "new"),
     [
         ("keeping/store.py", "os.fsync(file.fileno())", "pass"),
-        ("keeping/files.py", "temporary.replace(final)", "final.write_bytes(temporary.read_bytes()[:-1])"),
+        ("keeping/files.py", RENAME, "(final.write_bytes(temporary.read_bytes()[:-1]), temporary.unlink())"),
     ],
     ids=["without fsync", "without rename"],
 )

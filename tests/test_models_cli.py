@@ -164,10 +164,11 @@ def test_a_split_of_a_large_artifact(folder, tmp_path):
 
 def test_a_delivery_replaces_an_earlier_form(folder, tmp_path):
     name = "tiny_tinygrad.pkl"
-    for stale in (f"{name}.p00", f"{name}.p01", f"{name}.sha256"):
-        (tmp_path / stale).write_text("old")
+    (tmp_path / "earlier").mkdir()
+    (tmp_path / "earlier" / name).write_text("old")
+    parts.split(tmp_path / "earlier" / name, tmp_path, part_size=2, force=True)
     models(folder, "--tiny", "--output-dir", tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == [name]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["earlier", name]
 
 
 @pytest.mark.parametrize(

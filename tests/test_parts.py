@@ -191,12 +191,12 @@ def test_a_full_disk_leaves_the_earlier_split(split, tmp_path):
     assert listing(tmp_path / "out") == before
 
 
-def test_clear_removes_every_part_and_nothing_else(split, tmp_path):
+def test_an_earlier_split_goes_whole_and_nothing_else(split, tmp_path):
     out = tmp_path / "out"
-    made(out, b"x", f"{NAME}.p99")
     made(out, b"x", f"other{NAME}.p00")
-    parts.clear(out, NAME)
-    assert list(listing(out)) == [f"other{NAME}.p00"]
+    new = parts.split(made(tmp_path / "in", b"01"), out, part_size=4, force=True)
+    assert sorted(listing(out)) == [f"{NAME}.p00", f"{NAME}.sha256", f"other{NAME}.p00"]
+    assert parts.join(new.checksum, tmp_path / "whole").read_bytes() == b"01"
 
 
 def wrong(tmp_path, checksum, message, output=None):
@@ -338,7 +338,8 @@ def test_a_killed_split_never_leaves_a_mix_and_the_next_one_is_right(tmp_path):
         landed += running.returncode == -signal.SIGKILL
         assert obtained(out) in {*hashes, ""}
         if (out / f"{NAME}.sha256").exists():
-            assert sha256(parts.join(out / f"{NAME}.sha256", tmp_path / "joined").read_bytes()) in hashes
+            joined = parts.join(out / f"{NAME}.sha256", tmp_path / f"joined{index}")
+            assert sha256(joined.read_bytes()) in hashes
         result = parts.split(file, out, part_size=10_000, force=True)
         assert sorted(listing(out)) == [*(path.name for path in result.parts), f"{NAME}.sha256"]
         assert obtained(out) == sha256(file.read_bytes())

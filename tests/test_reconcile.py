@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from rules.clients import starpilot
 from rules.errors import ArtifactError
 from rules.keeping.lock import holding
-from rules.releasing.reconcile import Known, Naming, reconcile
+from rules.releasing import reconcile as reconciling
+from rules.releasing.reconcile import Known, Naming
 
 RDF23 = starpilot.manifest_entry(
     "rdf23", name="Regret 👀📡", version="v15", series="OP Series", released="2026-08-10"
@@ -29,6 +30,15 @@ NAMES = Naming(
     {"rdf23": RDF23},
 )
 A, B, C = b"alpha", b"beta" * 100, b"gamma"
+
+
+def reconcile(folder: Path, naming: Naming, known: Known | None = None, *, dry: bool = False) -> list[str]:
+    """By a workspace that stands beside the folder."""
+    return reconciling.reconcile(folder, naming, known, kept=kept(folder), dry=dry)
+
+
+def kept(folder: Path) -> Path:
+    return folder.parent / "workspace/.store/reconcile"
 
 
 def pkl(model_id: str) -> str:
@@ -249,7 +259,7 @@ class Killed(BaseException):
     pass
 
 
-@pytest.mark.parametrize("after", range(12))
+@pytest.mark.parametrize("after", range(24))
 def test_a_run_killed_between_two_files_is_finished_by_the_next(tmp_path, monkeypatch, after):
     def filled(folder: Path) -> Path:
         put(folder, "deeprl3", A, parts=2)
@@ -273,14 +283,14 @@ def test_a_run_killed_between_two_files_is_finished_by_the_next(tmp_path, monkey
         return call
 
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "rename", dying(Path.rename))
-        patch.setattr(Path, "unlink", dying(Path.unlink))
+        for name in ("link", "rename", "replace", "unlink"):
+            patch.setattr(os, name, dying(getattr(os, name)))
         try:
             reconcile(killed, NAMES)
         except Killed:
             pass
         else:
-            assert after > 5
+            assert after > 15
     reconcile(killed, NAMES)
     assert content(killed) == content(whole)
 
@@ -291,15 +301,15 @@ def half_done(folder, monkeypatch) -> Path:
     put(folder, "deeprl3", A)
     put(folder, "deeprl33", B)
     put(folder, "pop2", C)
-    moves = iter([Path.rename])
+    moves = iter([os.link])
 
-    def rename(path: Path, to: Path) -> Path:
+    def link(*names: str, **options: object) -> None:
         for move in moves:
-            return move(path, to)
+            return move(*names, **options)
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "rename", rename)
+        patch.setattr(os, "link", link)
         with pytest.raises(Killed):
             reconcile(folder, NAMES)
     return folder

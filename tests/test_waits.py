@@ -25,7 +25,7 @@ from files_server import serving
 from rules.builders import local, watched
 from rules.builders.job import Job
 from rules.catalog import load
-from rules.errors import ArtifactError, CatalogError, SourceError, YardError, printable
+from rules.errors import ArtifactError, CatalogError, SourceError, WorkspaceError, YardError, printable
 from rules.keeping import files
 from rules.keeping.digests import Digest, Digests, sha256_of
 from rules.keeping.store import Store
@@ -115,8 +115,8 @@ def test_a_lock_that_is_a_link_is_not_written_through(fetched: Project, tmp_path
     project.path(".store/lock").unlink()
     project.path(".store/lock").symlink_to(precious)
     refused = doit(project, "onnx:mlp")
-    assert refused.returncode == 2
-    assert ".store/lock: it is no regular file" in refused.stderr
+    assert refused.returncode == 3
+    assert ".store/lock: is a link" in refused.stderr
     assert precious.read_text() == "mine"
 
 
@@ -177,7 +177,7 @@ def test_only_regular_files_of_a_bounded_size_are_opened(tmp_path: Path) -> None
         with pytest.raises(OSError) as caught:
             files.read(path, most)
         assert (caught.value.errno, caught.value.filename) == (number, str(path))
-    with pytest.raises(OSError, match="no regular file"):
+    with pytest.raises(WorkspaceError, match="no plain file"):
         files.appending(tmp_path / "pipe")
     assert files.read(tmp_path / "large", 5) == b"12345"
     assert files.tail(tmp_path / "large", 2) == "45"

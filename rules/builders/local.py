@@ -91,7 +91,6 @@ def written(job: Job) -> tuple[Path, Path]:
 @contextlib.contextmanager
 def logging(job: Job) -> Iterator[IO[bytes]]:
     """The job's log, opened to append, with a line that says what begins."""
-    job.log.parent.mkdir(parents=True, exist_ok=True)
     with files.appending(job.log) as log:
         now = time.strftime("%Y-%m-%d %H:%M:%S")
         log.write(f"=== {job.request['operation']} {job.label} {now}\n".encode())

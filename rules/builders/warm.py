@@ -7,7 +7,6 @@ is byte-identical to a cold compile (tested for every model type), so records ne
 import contextlib
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -19,6 +18,7 @@ from typing import Any
 
 from rules.builders import local, vitals, watched
 from rules.builders.job import Job
+from rules.keeping import files
 
 MOST = 4  # each holds some hundred MB; the one that was idle longest makes room
 LOOK_S = 1.0  # between two looks at a worker that has not answered yet
@@ -110,7 +110,7 @@ class Resident:
         for number in forked:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(number, signal.SIGKILL)
-        shutil.rmtree(self.home, ignore_errors=True)
+        files.discard(self.home)
 
 
 class Warm:

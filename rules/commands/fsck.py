@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import shutil
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -14,7 +13,7 @@ from rules.commands.command import CatalogCommand
 from rules.counting import counted
 from rules.errors import YardError, printable
 from rules.keeping.digests import Digest
-from rules.keeping.files import TEMPORARY_PREFIX
+from rules.keeping.files import TEMPORARY_PREFIX, is_file, is_folder, remove, remove_tree
 from rules.keeping.lock import holding
 from rules.keeping.records import Output
 from rules.keys import shown
@@ -86,7 +85,7 @@ class Check:
         found = [damage for step in steps for damage in self._damages(step)]
         found += [Damage(self._name(blob), None, "its bytes are not those of its name") for blob in bad]
         for blob in bad:
-            blob.unlink(missing_ok=True)
+            remove(blob)
         found += [*self._toolchains(), *self._changed_unseen(steps)]
         if found:
             self.workspace.seal.break_()
@@ -110,20 +109,23 @@ class Check:
     def _toolchains(self) -> Iterator[Damage]:
         """Our copies of what compiles; a damaged one goes, and the next compile makes it anew."""
         folder = self.workspace.hidden / "toolchains"
-        for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+        for path in sorted(folder.iterdir()) if is_folder(folder) else ():
             if path.name.startswith(".") or is_whole(path / "tinygrad", path.name, self.workspace.digests):
                 continue
             yield Damage(self._name(path), None, "this copy of tinygrad is not that of its name")
-            shutil.rmtree(path, ignore_errors=True)
+            remove_tree(path)
 
     def _name(self, path: Path) -> str:
         return str(path.relative_to(self.workspace.root))
 
     def _all_blobs(self) -> list[Path]:
         cas = self.workspace.store.path_of("00").parent.parent
-        return sorted(
-            path for path in cas.glob("*/*") if not path.name.startswith((TEMPORARY_PREFIX, ".", "._"))
-        )
+        found = [
+            path
+            for folder in (cas.iterdir() if is_folder(cas) else ())
+            for path in (folder.iterdir() if is_folder(folder) else [folder] if folder.is_symlink() else ())
+        ]
+        return sorted(path for path in found if not path.name.startswith((TEMPORARY_PREFIX, ".", "._")))
 
     def _blobs_of(self, steps: Iterable[Step]) -> list[Path]:
         records = [self.workspace.records.read(step.record) for step in steps]
@@ -132,7 +134,7 @@ class Check:
         return [path for path in paths if path.exists()]
 
     def _right(self, blob: Path) -> bool:
-        return self.workspace.digests.of(blob).sha256 == blob.name
+        return is_file(blob) and self.workspace.digests.of(blob).sha256 == blob.name
 
     def _damages(self, step: Step) -> Iterator[Damage]:
         record = self.workspace.records.read(step.record)

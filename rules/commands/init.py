@@ -11,7 +11,7 @@ from rules.commands.command import CATALOG, DODO, Command
 from rules.editing import starter
 from rules.errors import WorkspaceError, printable
 from rules.keeping import files
-from rules.keeping.files import write_bytes
+from rules.keeping.files import canonical, write_bytes
 
 
 class Init(Command):
@@ -59,7 +59,7 @@ def lay_out(folder: Path, workspace: str | None, maps: list[Path]) -> list[Path]
                 made.append(path)
         for path, content in wanted.items():
             if not path.exists():
-                write_bytes(path, content)
+                write_bytes(canonical(path), content)
                 made.append(path)
     except OSError:
         _take_back(made)

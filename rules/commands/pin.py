@@ -1,6 +1,5 @@
 """`doit pin`: the pins in models.lock.json, made and moved."""
 
-import shutil
 import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -12,6 +11,7 @@ from rules.commands.arguments import UsageError, option
 from rules.commands.command import CatalogCommand
 from rules.counting import counted
 from rules.errors import YardError
+from rules.keeping import files as keeping
 from rules.keeping.digests import Digest, sha256_of
 from rules.keeping.lock import holding
 from rules.keys import shown
@@ -98,7 +98,7 @@ def _fetched(yard: "Yard", source: Source) -> pins.Found:
         files = kind_of(source).fetch(source.options, base, scratch, cache=cache)
         return {role: Digest(sha256_of(path), path.stat().st_size) for role, path in files.items()}
     finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+        keeping.discard(scratch)
 
 
 def _forget(yard: "Yard", model_id: str) -> None:

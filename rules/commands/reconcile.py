@@ -46,7 +46,8 @@ class Reconcile(CatalogCommand):
         known = _known(naming, options)
         _check_folder(folder, graph)
         with _alone(folder, graph, wait=options["wait"]):
-            done = reconcile(folder, naming, known, dry=options["dry_run"])
+            kept = graph.workspace.hidden / "reconcile"
+            done = reconcile(folder, naming, known, kept=kept, dry=options["dry_run"])
             left = strangers(folder, naming)
         for line in [*done, *(f"{one}: no model of {release.name}, left as it is" for one in left)]:
             print(printable(line))
@@ -104,6 +105,7 @@ def _check_folder(folder: Path, graph: "Graph") -> None:
     for step in graph.steps.values():
         folders = [step.owns] if step.owns else [str(Path(one).parent) for one in step.targets]
         makers |= {workspace.path(one): step.task for one in folders}
+    makers[workspace.root] = "all of it"
     maker = ".store" if folder.is_relative_to(workspace.hidden) else makers.get(folder)
     if maker:
         raise ArtifactError(
@@ -114,12 +116,12 @@ def _check_folder(folder: Path, graph: "Graph") -> None:
 
 @contextlib.contextmanager
 def _alone(folder: Path, graph: "Graph", *, wait: bool) -> Any:
-    """Hold the workspace while a folder in it is changed; one elsewhere is nobody's."""
-    from rules.keeping.lock import holding
+    """Hold the folder while it is changed, and the workspace that it lies in."""
+    from rules.keeping.lock import alone_in, holding
 
     workspace = graph.workspace
-    if not folder.is_relative_to(workspace.root):
-        yield
-        return
-    with holding(workspace.lock, "doit reconcile", wait=wait):
+    with contextlib.ExitStack() as stack:
+        if folder.is_relative_to(workspace.root):
+            stack.enter_context(holding(workspace.lock, "doit reconcile", wait=wait))
+        stack.enter_context(alone_in(folder, "doit reconcile", wait=wait))
         yield

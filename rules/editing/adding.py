@@ -17,7 +17,7 @@ from rules.editing.importing import flags_for, homeless, starter_text
 from rules.editing.published import SPLIT, SUPERCOMBO
 from rules.errors import CatalogError, SourceError
 from rules.flags import nearest
-from rules.keeping.files import opened, replacing
+from rules.keeping.files import canonical, opened, replacing
 from rules.networks import behaviour
 from rules.releasing import namespace
 
@@ -74,7 +74,8 @@ def add_files(catalog: Path, files: Sequence[Path], asked: Asked, *, dry: bool =
     catalogtext.write(catalog, text, dry=True)  # a catalog that would be refused leaves no copies behind
     if not dry:
         for role, final in copies.items():
-            with opened(roles[role]) as reader, replacing(final) as writer:
+            inside = canonical(catalog).parent / final.relative_to(catalog.parent)
+            with opened(roles[role]) as reader, replacing(inside) as writer:
                 shutil.copyfileobj(reader, writer)
         catalogtext.write(catalog, text, dry=False)
     return Added(model_id, table, tuple(copies.values()))

@@ -11,7 +11,7 @@ from typing import Any
 from rules import faults
 from rules.errors import CatalogError
 from rules.keeping import files
-from rules.keeping.files import write_bytes
+from rules.keeping.files import canonical, write_bytes
 
 _HEADER = re.compile(r"\s*\[+([^\[\]#=]+)\]+\s*(#.*)?$")
 
@@ -49,7 +49,7 @@ def write(path: Path, text: str, *, dry: bool) -> None:
         raise CatalogError(f"{path.name}: half a character in {half}", fix="correct what is read") from None
     faults.checked(content, path.name, platform.machine())
     if not dry and read(path) != text:
-        write_bytes(path, content)
+        write_bytes(canonical(path), content)
 
 
 def parsed(text: str) -> Any:

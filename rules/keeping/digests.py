@@ -196,10 +196,8 @@ class Digests:
 
     def _append(self, lines: str) -> None:
         # A read-only workspace can be looked at all the same: what is not remembered is read again.
-        with self._lock, contextlib.suppress(OSError):
-            self._log.parent.mkdir(parents=True, exist_ok=True)
-            with files.appending(self._log) as log:
-                log.write(lines.encode())
+        with self._lock, contextlib.suppress(OSError), files.appending(self._log) as log:
+            log.write(lines.encode())
 
     def _still(self, path: str, known: Pending) -> bool:
         """Whether the file is what it was; one that was young then is read again."""
@@ -238,9 +236,9 @@ class Digests:
         return table
 
     def _compact(self, table: Table) -> None:
-        fresh = self._log.with_name(self._log.name + ".new")
-        fresh.write_text("".join(_named_line(name, *known) for name, known in table.items()))
-        fresh.replace(self._log)
+        files.write_bytes(
+            self._log, "".join(_named_line(name, *known) for name, known in table.items()).encode()
+        )
 
 
 def _line(path: str, known: Pending) -> str:

@@ -7,7 +7,6 @@ protects the blob and the result of that name. Temporary files go when the proce
 import json
 import os
 import re
-import shutil
 import time
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator
@@ -16,7 +15,7 @@ from pathlib import Path
 
 from rules.errors import YardError
 from rules.keeping.digests import Digests
-from rules.keeping.files import LARGEST, TEMPORARY_PREFIX, read
+from rules.keeping.files import LARGEST, TEMPORARY_PREFIX, is_folder, read, remove_tree
 from rules.workspace import Workspace
 
 SHA256 = re.compile(rb"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
@@ -67,10 +66,7 @@ class Garbage:
     def remove(self) -> None:
         """Remove it. Killed half way it leaves blobs without a result, never a result without its blobs."""
         for path in (*self.results, *self.temporaries, *self.blobs):
-            if path.is_dir():
-                shutil.rmtree(path)
-            else:
-                path.unlink(missing_ok=True)
+            remove_tree(path)
 
 
 def garbage(workspace: Workspace, releases: Path, keep: Keep, going: Collection[Path] = ()) -> Garbage:
@@ -138,7 +134,7 @@ def _is_sha256(name: str) -> bool:
 
 def _left_behind(root: Path, scratch: Path) -> Iterator[Path]:
     """Scratch folders, and temporary files beside final names, of processes that are gone."""
-    inside = sorted(scratch.iterdir()) if scratch.is_dir() else []
+    inside = sorted(scratch.iterdir()) if is_folder(scratch) else []
     yield from (path for path in inside if not _lives(path))
     for path in _files(root):
         if path.name.startswith(TEMPORARY_PREFIX) and scratch not in path.parents and not _lives(path):
@@ -163,9 +159,12 @@ def _lives(path: Path) -> bool:
 
 
 def _files(top: Path) -> Iterator[Path]:
-    """The file itself, or every file under a folder, sorted. Raises OSError for a folder that is shut."""
-    if not top.is_dir():
-        yield from [top] if top.exists() else []
+    """The file itself, or every file under a folder, sorted. Raises OSError for a folder that is shut.
+
+    What lies behind a link is not ours: a link is a file here.
+    """
+    if not is_folder(top):
+        yield from [top] if os.path.lexists(top) else []
         return
     for where, folders, names in os.walk(top, onerror=_refuse):
         folders.sort()

@@ -9,13 +9,13 @@ import errno
 import fcntl
 import json
 import os
-import stat
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from rules.errors import WorkspaceError, cause, printable, unwritable
-from rules.keeping.files import NO_FILE, read, write_bytes
+from rules.keeping import files
+from rules.keeping.files import read, write_bytes
 
 LOCKS = Path("/proc/locks")
 NOTE = 1 << 16  # bytes of what tells who holds it
@@ -39,8 +39,7 @@ def holding(path: Path, what: str, *, wait: bool | None = None, reads: bool = Fa
     """
     folder = path.parent.parent
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.touch()
+        os.close(files.own(path, files.APPEND))
     except OSError as error:
         if not (reads and folder.is_dir() and error.errno in READ_ONLY):
             raise unwritable(folder, cause(error)) from None
@@ -66,6 +65,30 @@ def _write(descriptor: int | None, path: Path, note: bytes) -> None:
     else:
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, note, 0)
+
+
+@contextlib.contextmanager
+def alone_in(folder: Path, what: str, *, wait: bool) -> Iterator[None]:
+    """Hold a folder that was handed over while the block runs; nothing is written into it for that.
+
+    Raises Held when another holds it and `wait` is not true. A file system without locks cannot help.
+    """
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            held = f"{folder}: {_locker(folder)} is at work there ({what})"
+            if not wait:
+                raise Held(held, fix="wait for it, or add --wait") from None
+            print(f"waiting: {held}", flush=True)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        except OSError as error:
+            if error.errno not in NO_LOCKS:
+                raise
+        yield
+    finally:
+        os.close(descriptor)
 
 
 @contextlib.contextmanager
@@ -98,14 +121,11 @@ def _opened(place: Path, access: int) -> int:
     if access == os.O_RDONLY:
         return os.open(place, access)
     try:
-        descriptor = os.open(place, access | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
-        if stat.S_ISREG(os.fstat(descriptor).st_mode):
-            return descriptor
-        os.close(descriptor)
-        why = NO_FILE
+        return files.own(place, access | os.O_CREAT)
     except OSError as error:
-        why = NO_FILE if error.errno in (errno.ELOOP, errno.ENXIO) else cause(error)
-    raise WorkspaceError(f"{place}: {why}", fix=f"remove {place}; no run is lost by that")
+        raise WorkspaceError(
+            f"{place}: {cause(error)}", fix=f"remove {place}; no run is lost by that"
+        ) from None
 
 
 def _lock(descriptor: int, path: Path, taken: str | None) -> None:

@@ -15,7 +15,7 @@ from rules.errors import WorkspaceError
 from rules.imports import alone
 from rules.keeping import files
 from rules.keeping.digests import Digest, Digests, Stamp
-from rules.keeping.files import write_bytes
+from rules.keeping.files import is_plain, remove, write_bytes
 from rules.keys import key_of
 
 FORMAT = 1
@@ -118,7 +118,7 @@ class Records:
 
     def remove(self, name: str) -> None:
         """Forget a record; the step is stale from then on."""
-        self.path_of(name).unlink(missing_ok=True)
+        remove(self.path_of(name))
 
     def write_failure(self, name: str, failure: dict[str, Any]) -> None:
         """Keep what went wrong with a model, for whoever looks later."""
@@ -205,7 +205,7 @@ def _output(raw: dict[str, Any]) -> Output:
     parts = PurePosixPath(output.path)
     if not (SHA256.fullmatch(output.sha256) and type(output.size) is int and 0 <= output.size < LARGEST):
         raise ValueError(f"not an output: {raw}")
-    if not output.name.isprintable():
+    if not is_plain(output.name):  # a step's place is a folder and this
         raise ValueError(f"not a name: {raw}")
     if parts.is_absolute() or ".." in parts.parts or not output.path.isprintable():
         raise ValueError(f"outside of the workspace: {output.path}")

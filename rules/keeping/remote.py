@@ -12,7 +12,6 @@ import contextlib
 import hashlib
 import os
 import queue
-import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -26,6 +25,7 @@ from urllib.parse import unquote, urlsplit
 
 from rules.counting import counted
 from rules.errors import CatalogError
+from rules.keeping import files
 from rules.keeping.remote_entry import Blob, Entry, Poisoned, decoded, encoded
 from rules.keeping.store import Store
 
@@ -261,7 +261,7 @@ class Remote:
                 )
             self.store.adopt(scratch / wanted.sha256, wanted.sha256)
         finally:
-            shutil.rmtree(scratch, ignore_errors=True)
+            files.discard(scratch)
 
     def _pieces(self, name: str, pace: Pace) -> Iterator[bytes]:
         """Only what the store does wrong becomes Down; a full disk here is not its fault."""

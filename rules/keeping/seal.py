@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rules.keeping import files
 from rules.keeping.digests import Stamp
-from rules.keeping.files import write_bytes
+from rules.keeping.files import remove, write_bytes
 
 
 class Seal:
@@ -40,4 +40,4 @@ class Seal:
 
     def break_(self) -> None:
         """Something is about to change."""
-        self._path.unlink(missing_ok=True)
+        remove(self._path)

@@ -13,7 +13,7 @@ import re
 import secrets
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from rules.errors import WorkspaceError
 from rules.keeping import blocks, files
@@ -49,15 +49,14 @@ class Store:
     def scratch(self) -> Path:
         """A fresh folder to make outputs in, on the store's own file system."""
         folder = self.root / "tmp" / f"{os.getpid()}-{secrets.token_hex(4)}"
-        folder.mkdir(parents=True)
+        files.make_folder(folder)
         return folder
 
     def sweep(self) -> None:
         """Remove what killed runs left half made. Only for the holder of the workspace's lock."""
-        shutil.rmtree(self.root / "tmp", ignore_errors=True)
-        toolchains = self.root / "toolchains"
-        for half_made in sorted(toolchains.glob(f"{TEMPORARY_PREFIX}*")):
-            shutil.rmtree(half_made, ignore_errors=True)
+        files.discard(self.root / "tmp")
+        for half_made in sorted((self.root / "toolchains").glob(f"{TEMPORARY_PREFIX}*")):
+            files.discard(half_made)
 
     def put(self, made: Path) -> str:
         """Move a finished file into the store; returns its sha256. Nobody may write to the file any more."""
@@ -69,12 +68,11 @@ class Store:
         if not self.holds(sha256):
             with made.open("rb+") as file:
                 os.fsync(file.fileno())
-            final.parent.mkdir(parents=True, exist_ok=True)
             protect(made)
             put_in_place(made, final)
             self.digests.remember(final, sha256)
             blocks.note(final, self.blocks_of(sha256))
-        made.unlink(missing_ok=True)
+        files.remove(made)
         return sha256
 
     def holds(self, sha256: str) -> bool:
@@ -83,9 +81,10 @@ class Store:
             return False
         blob = self.path_of(sha256)
         try:
-            if self.digests.of(blob).sha256 == sha256:
+            # A link in the place of a blob is no copy of ours: whoever has what it leads to may change it.
+            if self.digests.of(blob).sha256 == sha256 and files.is_file(blob):
                 return True
-            blob.unlink()
+            files.remove(blob)
         except FileNotFoundError:
             pass
         return False
@@ -102,15 +101,15 @@ class Store:
                 f"{final}: its bytes ({sha256[:12]}…) are no longer in the store {self.root}",
                 fix="doit forget the task that makes it, then doit",
             )
-        final.parent.mkdir(parents=True, exist_ok=True)
         blob, temporary = self.path_of(sha256), temporary_beside(final)
         try:
             with self.digests.same_bytes(blob):
-                _appear(blob, temporary)
+                with files.folder(final.parent, make=True) as inside:
+                    _appear(blob, temporary.name, inside)
                 protect(temporary)
                 put_in_place(temporary, final)
         finally:
-            temporary.unlink(missing_ok=True)
+            files.remove(temporary)
         self.digests.remember(final, sha256)
 
     def note_result(self, key: str, result: dict[str, Any]) -> None:
@@ -136,17 +135,18 @@ class Store:
 
     def forget_result(self, key: str) -> None:
         """The next build of this key really builds."""
-        self._result_path(key).unlink(missing_ok=True)
+        files.remove(self._result_path(key))
 
     def _result_path(self, key: str) -> Path:
         return self.root / "ac" / f"{key}.json"
 
 
-def _appear(blob: Path, temporary: Path) -> None:
-    if _reflink(blob, temporary):
+def _appear(blob: Path, name: str, inside: int) -> None:
+    """Give the bytes of `blob` a new name in the folder of the descriptor `inside`."""
+    if _reflink(blob, name, inside):
         return
     try:
-        temporary.hardlink_to(blob)
+        os.link(blob, name, dst_dir_fd=inside, follow_symlinks=False)
     except OSError as error:
         # exFAT has no links (EPERM, ENOTSUP, ENOSYS); another disk cannot share an inode (EXDEV); ext4 stops
         # at 65,000 names (EMLINK).
@@ -159,19 +159,23 @@ def _appear(blob: Path, temporary: Path) -> None:
             errno.EACCES,
         ):
             raise
-        _copy(blob, temporary)
+        _copy(blob, name, inside)
 
 
-def _reflink(blob: Path, temporary: Path) -> bool:
-    with files.opened(blob) as source, temporary.open("xb") as target, contextlib.suppress(OSError):
+def _reflink(blob: Path, name: str, inside: int) -> bool:
+    with files.opened(blob) as source, _fresh(name, inside) as target, contextlib.suppress(OSError):
         fcntl.ioctl(target.fileno(), FICLONE, source.fileno())
         return True
-    temporary.unlink()
+    os.unlink(name, dir_fd=inside)
     return False
 
 
-def _copy(blob: Path, temporary: Path) -> None:
-    with files.opened(blob) as source, temporary.open("xb") as target:
+def _copy(blob: Path, name: str, inside: int) -> None:
+    with files.opened(blob) as source, _fresh(name, inside) as target:
         shutil.copyfileobj(source, target, CHUNK)
         target.flush()
         os.fsync(target.fileno())
+
+
+def _fresh(name: str, inside: int) -> BinaryIO:
+    return os.fdopen(os.open(name, files.FRESH, 0o666, dir_fd=inside), "wb")

@@ -12,7 +12,7 @@ from typing import Any
 from xml.sax.saxutils import escape
 
 from rules.errors import YardError
-from rules.keeping.files import write_bytes
+from rules.keeping.files import canonical, write_bytes
 from rules.playback import BUDGET_MS
 
 WIDTH, ROW, MARGIN, HEAD = 960, 400, 50, 30
@@ -117,7 +117,7 @@ def plot(outputs: Path, final: Path, title: str) -> None:
     for number, camera in enumerate(cameras):
         own = {n.partition("/")[2]: array for n, array in arrays.items() if n.startswith(f"{camera}/")}
         _row(canvas, HEAD + ROW * number, camera, own)
-    write_bytes(final, forms[final.suffix](canvas))
+    write_bytes(canonical(final), forms[final.suffix](canvas))
 
 
 def _row(canvas: Canvas, top: int, camera: str, arrays: dict[str, Any]) -> None:

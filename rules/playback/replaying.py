@@ -24,7 +24,7 @@ from rules.errors import ArtifactError, CatalogError, YardError
 from rules.flags import nearest
 from rules.graph import MONITORING, Graph
 from rules.keeping import files
-from rules.keeping.files import replacing
+from rules.keeping.files import appending, canonical, reading, replacing
 from rules.playback import BUDGET_MS, footage
 
 WATCH_EVERY_S = 0.1
@@ -165,8 +165,8 @@ def replay(graph: Graph, model_id: str, wish: Wish) -> Report:
         facts = watched(job)
         rides = tuple(Ride.of(camera, one) for camera, one in facts["cameras"].items())
         report = Report(subject.id, facts["device"], facts["about"], rides)
-        with job.log.open("a") as log:
-            log.write(f"{report}\n")
+        with appending(job.log) as log:
+            log.write(f"{report}\n".encode())
         _hand_over(request, wish, report)
     return report
 
@@ -244,7 +244,7 @@ def _request(
 def _hand_over(request: Mapping[str, Any], wish: Wish, report: Report) -> None:
     for made, final in ((request["messages"], wish.messages), (request["save"], wish.save)):
         if final is not None:
-            with files.opened(made) as source, replacing(final) as target:
+            with files.opened(made) as source, replacing(canonical(final)) as target:
                 shutil.copyfileobj(source, target)
     if wish.plot is not None:
         from rules.playback import plotting
@@ -340,7 +340,7 @@ def _kill(sign: Sign) -> None:
 
 def _named(job: Job, error: ArtifactError, sign: Sign, heard: int) -> ArtifactError:
     """The failure by its name in the field."""
-    with files.opened(job.log) as log:
+    with reading(job.log) as log:
         log.seek(heard)
         text = log.read().decode(errors="replace")
     where = f"at frame {sign.frame}" if sign.frame >= 0 else f"while {sign.stage}"

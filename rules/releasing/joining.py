@@ -10,7 +10,6 @@ from pathlib import Path
 from rules.errors import ArtifactError, WorkspaceError
 from rules.inspection.container import chunks_of
 from rules.inspection.whole import Damage
-from rules.keeping.files import replacing
 from rules.releasing import parts
 
 _PIECE = re.compile(r"(?P<whole>.+)\.(?P<kind>p\d\d|sha256|chunkmanifest|chunk\d\dof\d\d)")
@@ -84,11 +83,13 @@ def _from_chunks(whole: Path, checksum: Path, output: Path | None) -> Joined:
     if output.is_dir():
         raise WorkspaceError(f"{output}: expected a file name, got a folder", fix="add a file name")
     expected = parts.read_checksum(checksum)[0] if checksum.exists() else None
-    with replacing(output) as sink:
-        sha256 = parts.pour(sources, sink)
-        if expected not in (None, sha256):
+
+    def judge(got: str) -> None:
+        if expected not in (None, got):
             raise ArtifactError(
-                f"{checksum}: wrong sha256 over {whole.name}'s chunks: expected {expected}, got {sha256}",
+                f"{checksum}: wrong sha256 over {whole.name}'s chunks: expected {expected}, got {got}",
                 fix="fetch the chunks and the checksum again",
             )
+
+    sha256 = parts.gather(sources, output, judge)
     return Joined(output, sha256, expected is not None)

@@ -5,13 +5,15 @@ import hashlib
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from rules.errors import CHECK, ArtifactError, WorkspaceError, cause, located
-from rules.keeping.files import TEMPORARY_PREFIX, opened, replacing, sync_directory
+from rules.errors import CHECK, ArtifactError, WorkspaceError, YardError, cause, located, printable
+from rules.keeping import files
+from rules.keeping.digests import Stamp, sha256_of
+from rules.keeping.files import TEMPORARY_PREFIX, canonical, opened, replacing
 
 LIMIT = 100_000_000  # bytes a resource repository takes in one file
 PART_SIZE = 95 * 1024 * 1024  # bytes
@@ -69,10 +71,12 @@ def read_checksum(path: Path) -> tuple[str, str]:
 
     Raises ArtifactError when the file is missing, malformed, or names a path instead of a file.
     """
+    if path.is_symlink():
+        raise ArtifactError(f"{printable(path)}: expected a checksum file, got a link", fix="move it away")
     with _told(path, "cannot be read"), opened(path) as file:
         line = file.read(1024)
     match = _CHECKSUM.fullmatch(line.decode("utf-8", "replace"))
-    if match is None or match[2] in {".", ".."}:
+    if match is None or not files.is_plain(match[2], files.LONGEST):
         raise ArtifactError(
             f"{path}: not a checksum file: expected '<64 hex digits>  <file name>', got {line[:100]!r}",
             fix="fetch it again, or make it again with `doit split`",
@@ -80,10 +84,10 @@ def read_checksum(path: Path) -> tuple[str, str]:
     return match[1], match[2]
 
 
-def digest(files: Iterable[Path]) -> tuple[str, int]:
-    """The sha256 (hex) and the length in bytes of `files`, read one after the other."""
+def digest(sources: Iterable[Path]) -> tuple[str, int]:
+    """The sha256 (hex) and the length in bytes of `sources`, read one after the other."""
     whole, size = hashlib.sha256(), 0
-    for path in files:
+    for path in sources:
         with opened(path) as file:
             for block in _blocks(file):
                 whole.update(block)
@@ -107,26 +111,155 @@ def split(file: Path, directory: Path, *, part_size: int = PART_SIZE, force: boo
 
     A file within the limit is refused unless `force`. Until the new parts are all on disk the earlier
     ones stay as they are; from then on there is no `.sha256` until every part is in place.
-    Raises ArtifactError for the file, WorkspaceError for the directory.
+    Raises ArtifactError for the file, WorkspaceError for the directory, and for a file there that has a
+    part's name and is of no split of ours.
     """
     with _told(file, f"cannot be split into {directory}"):
         size = _size(file, force)
-        _check_place(directory, file.name)
-        parts = [directory / name for name in part_names(file.name, size, part_size)]
-        _sweep(directory, file.name)
-        sha256 = _write_parts(file, size, parts, part_size)
-    return Parts(file.name, size, sha256, tuple(parts), _checksum_of(directory / file.name))
+        inside = directory.resolve()
+        _check_place(inside, file.name)
+        names = part_names(file.name, size, part_size)
+        old = standing(inside, file.name, lambda: _coming(file, names, part_size))
+        _sweep(inside, file.name)
+        sha256 = _write_parts(file, size, [inside / name for name in names], part_size, old)
+    parts = tuple(directory / name for name in names)
+    return Parts(file.name, size, sha256, parts, _checksum_of(directory / file.name))
 
 
-def clear(directory: Path, name: str) -> None:
-    """Remove the `.sha256` and every part of `name` from `directory`, the `.sha256` first. Raises OSError."""
-    checksum = _checksum_of(directory / name)
-    if os.path.lexists(checksum):
-        checksum.unlink()
-        # A power cut must not bring the checksum back after the parts are gone.
-        sync_directory(directory)
-    for index in range(MOST):
-        (directory / part_name(name, index)).unlink(missing_ok=True)
+# ---- what an earlier split left
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """A checksum or a part that stands in a folder: its sha256 (hex), and its stamp when that was read."""
+
+    sha256: str
+    stamp: Stamp
+
+
+def standing(directory: Path, name: str, coming: Callable[[], Mapping[str, str]]) -> dict[str, Standing]:
+    """The checksum and the parts of `name` that stand in `directory`, by name: they are ours to remove.
+
+    That is so for what a checksum of the whole vouches for, for what a killed split of ours noted, and for
+    what has the bytes that are `coming` (sha256 by name; asked only when needed). Raises WorkspaceError for
+    anything else.
+    """
+    there = [one for one in _finals(name) if os.path.lexists(directory / one)]
+    if strange := [one for one in there if not files.is_file(directory / one)]:
+        raise _not_ours(directory / strange[0], "is a link or no plain file")
+    found = {one: _standing(directory / one) for one in there}
+    noted = _noted(directory, name)
+    ours = {*_vouched(directory, name), *(one for one in there if found[one].sha256 in noted.get(one, ()))}
+    strange = [one for one in there if one not in ours]
+    expected = coming() if strange else {}
+    for one in strange:
+        if expected.get(one) != found[one].sha256:
+            raise _not_ours(directory / one, f"is nothing that {printable(name)}.sha256 vouches for")
+    return found
+
+
+def clear(directory: Path, old: Mapping[str, Standing]) -> None:
+    """Remove what stood in `directory`, the `.sha256` first. Raises WorkspaceError for what changed since."""
+    for one, stood in old.items():
+        if os.path.lexists(directory / one) and Stamp.of(directory / one) != stood.stamp:
+            raise _not_ours(directory / one, "was changed meanwhile")
+    _remove(directory, old)
+
+
+def _remove(directory: Path, names: Iterable[str]) -> None:
+    for one in sorted(names, key=lambda one: (not one.endswith(".sha256"), one)):
+        files.remove(directory / one)
+        if one.endswith(".sha256"):
+            # A power cut must not bring the checksum back after the parts are gone.
+            files.sync_directory(directory)
+
+
+def _not_ours(path: Path, what: str) -> WorkspaceError:
+    return WorkspaceError(
+        f"{printable(path)}: {what}, and is not removed",
+        fix=f"move {printable(path)} away, or name another folder",
+    )
+
+
+def _finals(name: str) -> list[str]:
+    return [f"{name}.sha256", *(part_name(name, index) for index in range(MOST))]
+
+
+def _standing(path: Path) -> Standing:
+    stamp = Stamp.of(path)
+    return Standing(sha256_of(path), stamp)
+
+
+def _vouched(directory: Path, name: str) -> list[str]:
+    """The checksum and the parts, from the first on, that are together what it says; else nothing."""
+    checksum = directory / f"{name}.sha256"
+    try:
+        expected, named = read_checksum(checksum)
+    except YardError:
+        return []
+    whole, names = hashlib.sha256(), [checksum.name]
+    for index in range(MOST if named == name else 0):
+        part = directory / part_name(name, index)
+        if not files.is_file(part):
+            break
+        names.append(part.name)
+        with part.open("rb", buffering=0) as file:
+            for block in _blocks(file):
+                whole.update(block)
+        if whole.hexdigest() == expected:
+            return names
+    return []
+
+
+def _coming(file: Path, names: list[str], part_size: int) -> dict[str, str]:
+    """sha256 by name of what splitting `file` gives."""
+    found, whole = {}, hashlib.sha256()
+    with file.open("rb", buffering=0) as source:
+        for name in names:
+            part = hashlib.sha256()
+            for block in _blocks(source, part_size):
+                whole.update(block)
+                part.update(block)
+            found[name] = part.hexdigest()
+    line = _line(whole.hexdigest(), file.name)
+    return {**found, f"{file.name}.sha256": hashlib.sha256(line).hexdigest()}
+
+
+def _line(sha256: str, name: str) -> bytes:
+    return f"{sha256}  {name}\n".encode()
+
+
+# ---- a note of what is being replaced by what, for whoever comes after a kill
+
+
+def _note_of(directory: Path, name: str) -> Path:
+    return files.temporary_beside(directory / f"{name}.parts")
+
+
+def _note(path: Path, lines: bytes) -> None:
+    """Write a note that is read line by line, so that one cut short vouches for what it came to."""
+    with files.appending(path) as file:
+        file.write(lines)
+        _settle(file)
+    files.sync_directory(path.parent)
+
+
+def _notes(directory: Path, name: str) -> list[Path]:
+    """Notes of splits of `name` that were killed."""
+    return [path for path in _left(directory, [f"{name}.parts"]) if files.is_file(path)]
+
+
+def _noted(directory: Path, name: str) -> dict[str, set[str]]:
+    """What was noted: for each name the sha256 of what stood there and of what was to stand there."""
+    found: dict[str, set[str]] = {}
+    for path in _notes(directory, name):
+        for line in path.read_text("utf-8", "replace").splitlines() if path.stat().st_size < BUFFER else ():
+            if match := _CHECKSUM.fullmatch(line):
+                found.setdefault(match[2], set()).add(match[1])
+    return found
+
+
+# ---- whole again
 
 
 def join(checksum_file: Path, output: Path | None = None) -> Path:
@@ -147,11 +280,42 @@ def join(checksum_file: Path, output: Path | None = None) -> Path:
     with _told(target, "cannot be joined"):
         sources = _sources(whole)
         _check_target(target, [*sources, checksum_file] if sources != [whole] else [checksum_file])
-        if target.exists() and target.samefile(sources[0]):
-            _check_sum(checksum_file, expected, digest(sources)[0], sources)
-        else:
-            _concatenate(checksum_file, expected, sources, target)
+        gather(sources, target, lambda got: _check_sum(checksum_file, expected, got, sources))
     return target
+
+
+def check_free(target: Path) -> None:
+    """Raise WorkspaceError where a link, a pipe or a device has the name."""
+    if os.path.lexists(target) and not files.is_file(target):
+        raise WorkspaceError(
+            f"{printable(target)}: is a link or no plain file, and is not replaced", fix="name another output"
+        )
+
+
+def gather(sources: list[Path], target: Path, judge: Callable[[str], None]) -> str:
+    """Write `sources`, one after the other, to `target` unless it holds that already; the sha256 (hex).
+
+    `judge` raises what is wrong with a sha256. Raises WorkspaceError for a `target` of other bytes, or that
+    is no plain file, ArtifactError for sources that are links, OSError; then nothing was written.
+    """
+    for path in sources:
+        if not files.is_file(path):
+            found = "a link" if path.is_symlink() else "none"
+            raise ArtifactError(
+                f"{printable(path)}: expected a plain file, got {found}", fix="fetch it again"
+            )
+    if not os.path.lexists(target):
+        with replacing(canonical(target), over=False) as sink:
+            judge(sha256 := pour(sources, sink))
+        return sha256
+    check_free(target)
+    judge(sha256 := digest(sources)[0])
+    if not target.samefile(sources[0]) and digest([target])[0] != sha256:
+        raise WorkspaceError(
+            f"{printable(target)}: holds other bytes, and is not replaced",
+            fix="move it away, or name another output",
+        )
+    return sha256
 
 
 @contextlib.contextmanager
@@ -190,9 +354,9 @@ def _check_place(directory: Path, name: str) -> None:
             f"{directory}: expected a directory for the parts of {name}, got a file",
             fix="name another directory",
         )
-    if not _CHECKSUM.fullmatch(f"{'0' * 64}  {name}"):
+    if not files.is_plain(name, files.LONGEST - len(".sha256")):
         raise ArtifactError(f"{name!r}: a checksum file cannot hold this name", fix="rename the file")
-    for path in [_checksum_of(directory / name), *(directory / part_name(name, i) for i in range(MOST))]:
+    for path in [directory / one for one in _finals(name)]:
         if path.is_dir():
             raise WorkspaceError(
                 f"{path}: expected a file or nothing, got a directory", fix=f"move {path} away"
@@ -214,13 +378,20 @@ def _size(file: Path, force: bool) -> int:
 
 
 def _sweep(directory: Path, name: str) -> None:
-    """Remove what a killed split of `name` left under temporary names."""
-    finals = [_checksum_of(Path(name)).name, *(part_name(name, index) for index in range(MOST))]
+    """Remove what a killed split of `name` left under temporary names; its note still vouches for parts."""
+    for path in _left(directory, _finals(name)):
+        files.remove(path)
+
+
+def _left(directory: Path, finals: list[str]) -> list[Path]:
+    """Temporary files for these final names of processes that are gone."""
     tails = {final[-80:] for final in finals}
+    found = []
     for entry in sorted(directory.iterdir()) if directory.is_dir() else []:
         match = _TEMPORARY.fullmatch(entry.name)
         if match and match[2] in tails and not _alive(int(match[1])):
-            entry.unlink(missing_ok=True)
+            found.append(entry)
+    return found
 
 
 def _alive(process: int) -> bool:
@@ -233,38 +404,56 @@ def _alive(process: int) -> bool:
     return True
 
 
-def _write_parts(file: Path, size: int, parts: list[Path], part_size: int) -> str:
-    whole = parts[0].with_name(file.name)
-    committing = False
+def _write_parts(
+    file: Path, size: int, parts: list[Path], part_size: int, old: Mapping[str, Standing]
+) -> str:
+    folder, checksum = parts[0].parent, f"{file.name}.sha256"
+    killed, note, committing = _notes(folder, file.name), _note_of(folder, file.name), False
     try:
         # The stack unwinds backwards: p99 … p00 take their names first and the checksum takes its own last.
         with contextlib.ExitStack() as stack:
-            checksum = stack.enter_context(replacing(_checksum_of(whole)))
-            sha256 = _copy(file, size, parts, part_size, stack)
-            checksum.write(f"{sha256}  {file.name}\n".encode())
-            _settle(checksum)
+            sink = stack.enter_context(replacing(folder / checksum))
+            sha256, digests = _copy(file, size, parts, part_size, stack)
+            sink.write(_line(sha256, file.name))
+            _settle(sink)
+            both = [*((one, stood.sha256) for one, stood in old.items()), *digests.items()]
+            _note(note, b"".join(_line(sha256, one) for one, sha256 in both))
             committing = True
-            clear(whole.parent, whole.name)
+            clear(folder, old)
     except BaseException:
         if committing:
-            with contextlib.suppress(OSError):
-                clear(whole.parent, whole.name)
+            with contextlib.suppress(OSError, YardError):
+                _take_back(folder, [checksum, *digests], old)
+                files.remove(note)
         raise
+    for path in (note, *killed):
+        files.remove(path)
     return sha256
 
 
-def _copy(file: Path, size: int, parts: list[Path], part_size: int, stack: contextlib.ExitStack) -> str:
-    sha256, copied = hashlib.sha256(), 0
+def _take_back(folder: Path, new: list[str], old: Mapping[str, Standing]) -> None:
+    """Leave neither split once the earlier one has begun to go; what somebody else put there stays."""
+    clear(folder, {one: stood for one, stood in old.items() if one not in new})
+    _remove(folder, new)
+
+
+def _copy(
+    file: Path, size: int, parts: list[Path], part_size: int, stack: contextlib.ExitStack
+) -> tuple[str, dict[str, str]]:
+    """Fill the parts; the sha256 (hex) of the whole, and of each part by name."""
+    whole, copied, digests = hashlib.sha256(), 0, dict[str, str]()
     with opened(file) as source:
-        for part in parts:
-            sink = stack.enter_context(replacing(part))
+        for path in parts:
+            sink, part = stack.enter_context(replacing(path)), hashlib.sha256()
             for block in _blocks(source, part_size):
                 sink.write(block)
-                sha256.update(block)
+                whole.update(block)
+                part.update(block)
                 copied += len(block)
+            digests[path.name] = part.hexdigest()
             _settle(sink)
-    _check_steady(file, size, (sha256.hexdigest(), copied))
-    return sha256.hexdigest()
+    _check_steady(file, size, (whole.hexdigest(), copied))
+    return whole.hexdigest(), digests
 
 
 def _settle(sink: BinaryIO) -> None:
@@ -308,16 +497,12 @@ def _check_target(target: Path, taken: list[Path]) -> None:
         raise WorkspaceError(
             f"{target}: expected a file name for the result, got a directory", fix="add a file name"
         )
+    check_free(target)
     if any(path.exists() and target.exists() and path.samefile(target) for path in taken):
         raise WorkspaceError(
             f"{target}: the result would replace what it is made of", fix="name another output"
         )
     _refuse_shadow(target)
-
-
-def _concatenate(checksum_file: Path, expected: str, sources: list[Path], target: Path) -> None:
-    with replacing(target) as sink:
-        _check_sum(checksum_file, expected, pour(sources, sink), sources)
 
 
 def _check_sum(checksum_file: Path, expected: str, got: str, sources: list[Path]) -> None:

@@ -1,28 +1,32 @@
 """An existing flat release folder brought under its release's names, as the recovered sources need it.
 
 Everything is planned on a snapshot of the names, so that no mapping cascades, and refused as a whole before
-anything moves. The plan stands beside the folder while it is carried out, so that a killed run is finished by
-the next; so does what was placed, since `deeprl33` is a source's name and, of other bytes, a release's.
+anything moves. The plan is kept in the workspace while it is carried out, so that a killed run is finished by
+the next; so is what was placed, since `deeprl33` is a source's name and, of other bytes, a release's. Nothing
+that was handed over is a plan, and no name in it, or in ours, is more than that of a file in the folder.
 """
 
 import contextlib
 import hashlib
 import json
+import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from rules.clients import starpilot
-from rules.errors import ArtifactError
+from rules.errors import ArtifactError, printable
 from rules.keeping import files
 from rules.keeping.digests import sha256_of
-from rules.keeping.files import TEMPORARY_PREFIX, sync_directory, write_bytes
+from rules.keeping.files import TEMPORARY_PREFIX, is_plain
 from rules.releasing import namespace, parts
 
 ARTIFACT = "_driving_tinygrad.pkl"
 CHECKSUM = ".sha256"
 MULTIPART = "multipart.json"
+LARGEST_LIST = 1 << 24  # bytes; the largest published one has a thousandth of that
+FORMAT = 1
 
 Entry = dict[str, Any]
 
@@ -56,7 +60,10 @@ class Known:
 
 @dataclass(frozen=True)
 class Plan:
-    """What will be done, in this order; digests tell a step that is still to do from one that is done."""
+    """What will be done, in this order; digests tell a step that is still to do from one that is done.
+
+    `seen` are the digests, as it was planned, of all files that it changes.
+    """
 
     ids: dict[str, str] = field(default_factory=dict)  # old → new, of what moves
     equal: dict[str, str] = field(default_factory=dict)  # old → new, of duplicates that are dropped
@@ -66,6 +73,12 @@ class Plan:
     drops: list[tuple[str, str]] = field(default_factory=list)  # name, sha256
     junk: list[str] = field(default_factory=list)
     stands: dict[str, str] = field(default_factory=dict)  # name → sha256, of what has its release's name
+    seen: dict[str, str] = field(default_factory=dict)  # name → sha256
+
+    @property
+    def going(self) -> set[str]:
+        """Names that something else has, or nothing, once this is done."""
+        return {*(old for old, _, _ in self.moves), *(name for name, _ in self.drops), *self.junk}
 
     def placed(self) -> dict[str, str]:
         """Digests of the files that have a release's name once this is done."""
@@ -88,15 +101,21 @@ class Plan:
         ]
 
 
-def reconcile(folder: Path, naming: Naming, known: Known | None = None, *, dry: bool = False) -> list[str]:
+def reconcile(
+    folder: Path, naming: Naming, known: Known | None = None, *, kept: Path, dry: bool = False
+) -> list[str]:
     """Bring `folder` under the names of `naming` and return what was done; `dry` changes nothing.
 
-    macOS's `._*` files go, an equal duplicate is dropped. Raises ArtifactError when a name is taken by other
-    bytes, when an ID may be either a source's or the release's, and for lists that are damaged; then nothing
-    was changed.
+    `kept` is a folder of ours for what is being done and was done. macOS's `._*` files go, an equal duplicate
+    is dropped. Raises ArtifactError when a name is taken by other bytes, when an ID may be either a source's
+    or the release's, for lists that are damaged, links, names that are none everywhere, and for files that
+    changed after a run that was killed; then nothing was changed.
     """
-    memory = _Memory(folder.with_name(f".{folder.name}.reconciled.json"))
+    folder = folder.resolve()
+    memory = _Memory(kept, folder)
     finished = memory.plan.lines() if memory.plan else []
+    if memory.plan:
+        _check_unchanged(folder, memory)
     if memory.plan and dry:
         return finished  # what else there is to do shows once this is done
     if memory.plan:
@@ -118,28 +137,63 @@ def strangers(folder: Path, naming: Naming) -> list[str]:
 
 def planned(folder: Path, naming: Naming, known: Known, placed: Mapping[str, str]) -> Plan:
     """What `reconcile` would do; `placed` are digests by name of what it did before. Raises ArtifactError."""
-    listing = _listing(folder)
-    junk = [path.name for path in sorted(folder.iterdir()) if path.is_file() and path.name not in listing]
-    files = _by_id(listing)
-    plan = Plan(junk=junk)
-    movers = _Movers(folder, naming, known, files, placed).found()
+    everything = _everything(folder)
+    listing = [name for name in everything if not _is_junk(name)]
+    by_id = _by_id(listing)
+    plan = Plan(junk=[name for name in everything if _is_junk(name)])
+    movers = _Movers(folder, naming, known, by_id, placed).found()
     for old, equal in reversed(list(movers.items())):  # the end of a chain goes first
         (plan.equal if equal else plan.ids)[old] = naming.names[old]
-        for name in files[old]:
+        for name in by_id[old]:
             _plan_file(plan, folder, name, plan.new_name(name), equal)
     kept = {*plan.writes, *(new for _, new, _ in plan.moves)}
     plan.drops[:] = [drop for drop in plan.drops if drop[0] not in kept]
     for one in known.published:
-        plan.stands.update({name: sha256_of(folder / name) for name in files.get(one, [])})
+        plan.stands.update({name: sha256_of(folder / name) for name in by_id.get(one, [])})
     _plan_multipart(plan, folder)
-    _plan_manifest(plan, folder, naming, {naming.names[one] if one in movers else one for one in files})
+    _plan_manifest(plan, folder, naming, {naming.names[one] if one in movers else one for one in by_id})
+    _check_names(folder, [*everything, *plan.placed()])
+    known_digests = {old: sha256 for old, _, sha256 in plan.moves} | dict(plan.drops)
+    for name in {*plan.going, *plan.writes} & {*everything}:
+        plan.seen[name] = known_digests.get(name) or sha256_of(folder / name)
     return plan
+
+
+def _everything(folder: Path) -> list[str]:
+    """Names of all files, sorted; folders do not count. Raises ArtifactError for links, pipes and devices."""
+    entries = sorted(folder.iterdir())
+    for path in entries:
+        if not (files.is_file(path) or files.is_folder(path)):
+            found = "a link" if path.is_symlink() else "no plain file"
+            raise ArtifactError(f"{printable(path)}: expected a file, got {found}", fix="move it away")
+    names = [path.name for path in entries if files.is_file(path)]
+    _check_names(folder, names)
+    return names
+
+
+def _check_names(folder: Path, names: Iterable[str]) -> None:
+    """Raise ArtifactError for names that are no plain ones, or one name on some file systems."""
+    names = list(dict.fromkeys(names))
+    if odd := [name for name in names if not is_plain(name, files.LONGEST)]:
+        raise ArtifactError(
+            f"{printable(folder / odd[0])}: expected a name that every system gives a file, got {odd[0]!a}",
+            fix="rename it, or move it away",
+        )
+    if pair := files.alike(names):
+        raise ArtifactError(
+            f"{printable(folder)}: {pair[0]!a} and {pair[1]!a} are one name where case or accents' forms do "
+            "not count",
+            fix="move one of them away",
+        )
+
+
+def _is_junk(name: str) -> bool:
+    return name.startswith(("._", TEMPORARY_PREFIX)) or name == ".DS_Store"
 
 
 def _listing(folder: Path) -> list[str]:
     """Names of the files that count, sorted."""
-    names = sorted(path.name for path in folder.iterdir() if path.is_file())
-    return [name for name in names if not name.startswith(("._", TEMPORARY_PREFIX)) and name != ".DS_Store"]
+    return [name for name in _everything(folder) if not _is_junk(name)]
 
 
 def _by_id(listing: Iterable[str]) -> dict[str, list[str]]:
@@ -179,9 +233,7 @@ class _Movers:
         return movers
 
     def _was_placed(self, one: str) -> bool:
-        return all(
-            name in self.placed and _is(self.folder / name, self.placed[name]) for name in self.files[one]
-        )
+        return all(_digest(self.folder / name) == self.placed.get(name, "") for name in self.files[one])
 
     def _heads_first(self) -> list[str]:
         names, before, order = self.naming.names, self.naming.before, list[str]()
@@ -258,9 +310,15 @@ def _plan_multipart(plan: Plan, folder: Path) -> None:
     _plan_text(plan, path, content)
 
 
+def _content_of(path: Path) -> bytes:
+    if (size := path.stat().st_size) > LARGEST_LIST:
+        raise ArtifactError(f"expected a list of at most {LARGEST_LIST:,} bytes, got {size:,}")
+    return path.read_bytes()
+
+
 def _entries_of(path: Path) -> list[Entry]:
     try:
-        listed = json.loads(files.read(path))
+        listed = json.loads(files.read(path, LARGEST_LIST))
     except (ValueError, RecursionError) as error:
         raise ArtifactError(f"expected JSON: {error}") from None
     if not isinstance(listed, list) or not all(isinstance(entry, dict) for entry in listed):
@@ -274,7 +332,9 @@ def _plan_manifest(plan: Plan, folder: Path, naming: Naming, present: Collection
     if not path.exists():
         return
     with _naming(path):
-        listed = _once([_renamed(entry, plan) for entry in starpilot.read_manifest(files.read(path))])
+        listed = _once(
+            [_renamed(entry, plan) for entry in starpilot.read_manifest(files.read(path, LARGEST_LIST))]
+        )
         starpilot.manifest(listed)  # only what has the form has an order
         entries = {entry["id"]: entry for entry in listed}
         missing = {
@@ -322,28 +382,41 @@ def _once(entries: Sequence[Entry]) -> list[Entry]:
 
 
 class _Memory:
-    """What is being done and what was done, in one file beside the folder."""
+    """What is being done and what was done in one folder, kept in a folder of ours by that one's path."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, kept: Path, folder: Path) -> None:
+        self.folder = str(folder)
+        self.path = kept / f"{hashlib.sha256(os.fsencode(folder)).hexdigest()}.json"
         self.plan: Plan | None = None
         self.placed: dict[str, str] = {}
         try:
-            raw = json.loads(files.read(path))
-            self.plan = _read_plan(raw["plan"]) if raw["plan"] else None
-            self.placed = dict(raw["placed"])
+            with files.reading(self.path) as file:
+                self.plan, self.placed = _remembered(json.loads(file.read()), self.folder)
         except FileNotFoundError:
             pass
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise ArtifactError(
-                f"{path}: not what reconciling writes: {error}",
+                f"{self.path}: not what reconciling {printable(folder)} writes:"
+                f" {type(error).__name__}: {error}",
                 fix="remove it, and compare the folder by hand",
             ) from None
 
     def keep(self) -> None:
         """Write it down."""
-        raw = {"plan": asdict(self.plan) if self.plan else None, "placed": self.placed}
-        write_bytes(self.path, json.dumps(raw, ensure_ascii=False, indent=1).encode())
+        plan = asdict(self.plan) if self.plan else None
+        raw = {"format": FORMAT, "folder": self.folder, "plan": plan, "placed": self.placed}
+        files.write_bytes(self.path, json.dumps(raw, indent=1).encode())
+
+
+def _remembered(raw: Mapping[str, Any], folder: str) -> tuple[Plan | None, dict[str, str]]:
+    """The plan and what was placed; raises ValueError for what we would not have written of this folder."""
+    if (raw["format"], raw["folder"]) != (FORMAT, folder):
+        raise ValueError("of another folder")
+    plan, placed = _read_plan(raw["plan"]) if raw["plan"] else None, dict(raw["placed"])
+    names = {*placed, *((plan.going | plan.placed().keys() | plan.seen.keys()) if plan else ())}
+    if odd := sorted(name for name in names if not is_plain(name, files.LONGEST)):
+        raise ValueError(f"expected names of files in it, got {odd[0]!a}")
+    return plan, placed
 
 
 def _read_plan(raw: Mapping[str, Any]) -> Plan:
@@ -351,27 +424,74 @@ def _read_plan(raw: Mapping[str, Any]) -> Plan:
         "moves": [(old, new, sha256) for old, new, sha256 in raw["moves"]],
         "drops": [(name, sha256) for name, sha256 in raw["drops"]],
     }
-    return Plan(**{**raw, **pairs})
+    plan = Plan(**{**raw, **pairs})
+    if not all(map(_is_junk, plan.junk)):
+        raise ValueError("expected what macOS or a killed run left, got another name")
+    for name in (*(old for old, _, _ in plan.moves), *(name for name, _ in plan.drops)):
+        plan.new_name(name)  # of an ID that is in the plan
+    return plan
+
+
+def _check_unchanged(folder: Path, memory: _Memory) -> None:
+    """Before a plan of a killed run goes on: each file is as it was planned on, or as the plan makes it."""
+    plan = memory.plan or Plan()
+    becomes = plan.placed()
+    targets = {new for _, new, _ in plan.moves}
+    present = {name: _digest(folder / name) for name in {*plan.seen, *becomes}}
+    for name, got in sorted(present.items()):
+        right = {one[name] for one in (plan.seen, becomes) if name in one}
+        if got in right or (got is None and (name in plan.going or name not in plan.seen)):
+            continue
+        if name in targets and name not in plan.seen:
+            raise _conflict(folder, name.partition(ARTIFACT)[0])
+        raise _changed(folder / name, right, got, memory)
+    for old, new, sha256 in plan.moves:
+        if sha256 not in (present[old], present[new]):
+            raise ArtifactError(
+                f"{folder / old}: gone since a run that was killed, and not under its new name {new} either",
+                fix=f"put it back, or remove {memory.path} to have the folder looked at anew",
+            )
+
+
+def _changed(path: Path, right: set[str], got: str | None, memory: _Memory) -> ArtifactError:
+    expected = " or ".join(f"{one[:12]}…" for one in sorted(right))
+    found = f"{got[:12]}…" if got else "nothing"
+    return ArtifactError(
+        f"{path}: changed since a run that was killed: expected sha256 {expected}, got {found}",
+        fix=f"put it back as it was, or remove {memory.path} to have the folder looked at anew",
+    )
 
 
 def _carry_out(folder: Path, memory: _Memory) -> None:
     plan = memory.plan or Plan()
+    becomes = plan.placed()
     for old, new, sha256 in plan.moves:
-        if _is(folder / old, sha256):
-            if (folder / new).exists():  # it came after this was planned
-                raise _conflict(folder, new.partition(ARTIFACT)[0])
-            (folder / old).rename(folder / new)
+        if _digest(folder / old) == sha256:
+            _move(folder, old, new, sha256)
     for name, text in plan.writes.items():
-        write_bytes(folder / name, text.encode())
+        if _digest(folder / name) not in (plan.seen.get(name), becomes[name]):
+            raise _changed(folder / name, {becomes[name]}, _digest(folder / name), memory)
+        files.write_bytes(folder / name, text.encode())
     for name, sha256 in plan.drops:
-        if (folder / plan.new_name(name)).exists() and _is(folder / name, sha256):
-            (folder / name).unlink()
+        new = plan.new_name(name)
+        if _digest(folder / new) == becomes[new] and _digest(folder / name) == sha256:
+            files.remove(folder / name)
     for name in plan.junk:
-        (folder / name).unlink(missing_ok=True)
-    sync_directory(folder)
+        files.remove(folder / name)
+    files.sync_directory(folder)
     memory.plan = None
     memory.keep()
 
 
-def _is(path: Path, sha256: str) -> bool:
-    return path.exists() and sha256_of(path) == sha256
+def _move(folder: Path, old: str, new: str, sha256: str) -> None:
+    try:
+        files.move(folder / old, folder / new)
+    except FileExistsError:
+        if _digest(folder / new) != sha256:  # it came after this was planned
+            raise _conflict(folder, new.partition(ARTIFACT)[0]) from None
+        files.remove(folder / old)  # a run was killed between giving the new name and taking the old one
+
+
+def _digest(path: Path) -> str | None:
+    """The sha256 of a file; None when there is none, or no plain one."""
+    return sha256_of(path) if files.is_file(path) else None

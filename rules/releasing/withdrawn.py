@@ -4,11 +4,12 @@ import contextlib
 import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from rules.clients import starpilot
 from rules.counting import counted
 from rules.decide import is_litter
+from rules.keeping import files
 from rules.keeping.records import Output
 from rules.workspace import Workspace
 
@@ -33,12 +34,12 @@ class Withdrawn:
     def remove(self) -> None:
         """Remove it. Killed half way, the rest is found again by the records."""
         for path in self.files:
-            path.unlink(missing_ok=True)
+            files.remove(path)
         if self.records:
             with contextlib.suppress(OSError):  # something is left in it, or it was never made
-                self.folder.rmdir()
+                files.remove_folder(self.folder)
         for path in self.records:
-            path.unlink(missing_ok=True)
+            files.remove(path)
 
 
 def withdrawn(workspace: Workspace, declared: Collection[str]) -> list[Withdrawn]:
@@ -53,12 +54,12 @@ def withdrawn(workspace: Workspace, declared: Collection[str]) -> list[Withdrawn
 def _withdrawn(workspace: Workspace, name: str) -> Withdrawn:
     folder = workspace.path(f"{RELEASES}/{name}")
     outputs, records = _recorded(workspace, name)
-    files = [workspace.path(output.path) for output in reversed(outputs) if _is_there(workspace, output)]
+    made = [workspace.path(output.path) for output in reversed(outputs) if _is_there(workspace, output)]
     if folder.is_symlink():  # its files lie elsewhere
         return Withdrawn(name, folder, (), (), (folder,))
     inside = sorted(folder.iterdir()) if folder.is_dir() else []
-    litter = [path for path in inside if records and path.is_file() and is_litter(path.name)]
-    paths = [*litter, *files]
+    litter = [path for path in inside if records and files.is_file(path) and is_litter(path.name)]
+    paths = [*litter, *made]
     named = (workspace.path(output.path) for output in outputs)
     left = {path for path in (*inside, *named) if path.exists() and path not in paths}
     return Withdrawn(name, folder, tuple(paths), records, tuple(sorted(left)))
@@ -72,7 +73,9 @@ def _recorded(workspace: Workspace, name: str) -> tuple[list[Output], tuple[Path
         record = workspace.records.read(f"{name}_{kind}")
         if record is not None and record.step == f"{kind}:{name}":
             outputs += [
-                one for one in record.outputs if one.path in own or one.path.startswith(f"{RELEASES}/{name}/")
+                one
+                for one in record.outputs
+                if one.path in own or str(PurePosixPath(one.path).parent) == f"{RELEASES}/{name}"
             ]
             records.append(workspace.records.path_of(f"{name}_{kind}"))
     return outputs, tuple(records)
@@ -81,7 +84,7 @@ def _recorded(workspace: Workspace, name: str) -> tuple[list[Output], tuple[Path
 def _is_there(workspace: Workspace, output: Output) -> bool:
     """Whether the output is in its place with the bytes that were recorded."""
     path = workspace.path(output.path)
-    return path.is_file() and workspace.digests.of(path).sha256 == output.sha256
+    return files.is_file(path) and workspace.digests.of(path).sha256 == output.sha256
 
 
 def lines(found: Withdrawn, root: Path, *, dry: bool) -> Iterator[str]:

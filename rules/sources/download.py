@@ -18,7 +18,7 @@ from rules.counting import counted
 from rules.errors import SourceError
 from rules.imports import alone
 from rules.keeping.digests import Digest, sha256_of
-from rules.keeping.files import appending, put_in_place
+from rules.keeping.files import appending, put_in_place, remove
 
 if TYPE_CHECKING:
     import httpx
@@ -75,7 +75,6 @@ def download(url: str, expected: Digest, final: Path, partial: Path) -> None:
     with alone:
         import httpx
 
-    partial.parent.mkdir(parents=True, exist_ok=True)
     headers = {"Accept-Encoding": "identity"}  # a range of compressed bytes is not a range of the file
     with _only(partial), httpx.Client(follow_redirects=True, timeout=TIMEOUT_S, headers=headers) as client:
         _Download(client, url, expected, partial).run()
@@ -144,7 +143,7 @@ class _Download:
 
     def _receive(self, answer: "httpx.Response", start: int) -> None:
         if answer.status_code == 416:
-            self.partial.unlink()
+            remove(self.partial)
             raise _Later("the server has fewer bytes than were fetched before", 0.0)
         if answer.status_code in AGAIN:
             raise _Later(f"HTTP {answer.status_code}", _retry_after(answer.headers.get("Retry-After", "")))
@@ -154,7 +153,7 @@ class _Download:
             )
         continued = answer.headers.get("Content-Range", "").startswith(f"bytes {start}-")
         if answer.status_code == 206 and not continued:
-            self.partial.unlink(missing_ok=True)
+            remove(self.partial)
             raise _Later("the server sent a range that was not asked for")
         etag = answer.headers.get("ETag", "")
         self.etag = "" if etag.startswith("W/") else etag  # a weak one may stand for other bytes
@@ -162,7 +161,7 @@ class _Download:
 
     def _append(self, answer: "httpx.Response", start: int) -> None:
         size, progress = start, Progress()
-        with self.partial.open("ab") as file:
+        with appending(self.partial) as file:
             file.truncate(start)
             for chunk in answer.iter_raw():
                 size += len(chunk)
@@ -178,7 +177,7 @@ class _Download:
         found = Digest(sha256_of(self.partial), self.got)
         if found == self.expected:
             return
-        self.partial.unlink()
+        remove(self.partial)
         if resumed:
             raise _Later("its parts are of different versions", 0.0)
         raise wrong(public(self.url), self.expected, found)

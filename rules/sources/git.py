@@ -20,7 +20,7 @@ from rules.counting import counted
 from rules.errors import SourceError
 from rules.keeping import files as keeping_files
 from rules.keeping.digests import CHUNK
-from rules.keeping.files import replacing
+from rules.keeping.files import make_folder, remove, replacing
 from rules.keys import Content
 from rules.sources import lfs, ssh
 from rules.steps.preflight import MONITORING, OFF_POLICY, ON_POLICY, POLICY, SUPERCOMBO, VISION
@@ -435,7 +435,7 @@ class Repository:
     def _prepare(self) -> None:
         if (self.cache / "HEAD").exists():
             return
-        self.cache.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(self.cache.parent)
         with self._held():
             ran = _run(["init", "--quiet", "--bare", "--template=", str(self.cache)])
             if ran.returncode:
@@ -498,7 +498,7 @@ class Repository:
     def _clear(self) -> None:
         """Remove the locks of a git that was killed: ours is held, so none is in use."""
         for stale in sorted((*self.cache.glob("*.lock"), *(self.cache / "refs").rglob("*.lock"))):
-            stale.unlink(missing_ok=True)
+            remove(stale)
 
     # ---- LFS
 

@@ -23,7 +23,7 @@ from rules.errors import SourceError
 from rules.imports import alone
 from rules.keeping import files
 from rules.keeping.digests import CHUNK
-from rules.keeping.files import replacing
+from rules.keeping.files import appending, make_folder, remove, replacing
 from rules.sources import ssh
 from rules.sources.download import Drip, Progress
 from rules.sources.refusal import Again, Refused
@@ -118,7 +118,7 @@ def bring(pointer: Pointer, final: Path, places: Places, patience: Patience | No
         if refused is None:
             return
         tried.append(f"{folder}: {refused}")
-    places.incoming.mkdir(parents=True, exist_ok=True)
+    make_folder(places.incoming)
     part = places.incoming / f"{pointer.oid}.part"
     with locked(places.incoming / f"{pointer.oid}.lock"), _Session(places) as session:
         for url in places.urls:
@@ -147,7 +147,7 @@ def _nowhere(pointer: Pointer, tried: Sequence[str]) -> SourceError:
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
     """Wait until no other holds `path`, then hold it while the block runs; the file stays."""
-    with files.appending(path) as file:
+    with appending(path) as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
@@ -235,12 +235,12 @@ def _download(
         try:
             _take(part, pointer, final)
         except Refused:
-            part.unlink()
+            remove(part)
             if fresh:
                 raise
             # The bytes that were resumed may be another server's: this one gets a chance with its own alone.
             continue
-        part.unlink()
+        remove(part)
         return
 
 
@@ -328,7 +328,7 @@ class _Session:
     def stream(self, action: Action, pointer: Pointer, part: Path) -> None:
         """Add to `part` what it lacks. Raises Refused, or Again with whatever came kept in `part`."""
         if _size(part) > pointer.size:
-            part.unlink()
+            remove(part)
         have = _size(part)
         headers = {**action.headers, "Accept-Encoding": "identity"}
         if have:
@@ -338,9 +338,10 @@ class _Session:
                 _check_status(response)
             start = _start(response, have, pointer)
             if start is None:
-                part.unlink(missing_ok=True)
+                remove(part)
                 raise Again(f"{response.status_code}, will not resume the download at byte {have}")
-            with part.open("ab" if start else "wb") as file:
+            with appending(part) as file:
+                file.truncate(start)
                 self._pour(response, file, start, pointer)
 
     def _pour(self, response: "httpx.Response", file: BinaryIO, size: int, pointer: Pointer) -> None:
