@@ -5,7 +5,7 @@ import datetime
 import shutil
 import time
 import traceback
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from rules.errors import SourceError, WorkspaceError, YardError, fills, full, re
 from rules.keeping import files
 from rules.keeping.digests import Digest
 from rules.keeping.records import Output, Record
+from rules.keeping.reuse import Reuse
 from rules.keys import Content, differences, key_of
 from rules.step import Made, Step
 from rules.workspace import Workspace
@@ -57,26 +58,22 @@ def _build(step: Step, judge: Judge, workspace: Workspace, force: bool) -> Recor
         step, workspace, (*step.targets, *(one.path for one in (before.outputs if before else ())))
     )
     content = judge.content(step)
-    key = key_of(content)
     started = time.monotonic()
-    known = None if force else _known(step, content, workspace)
+    known = None if force else _known(step, content, step.reuse(), workspace)
     if known is not None:
-        blobs, facts = _blobs(known), known["facts"]
+        blobs, facts = known
     else:
         _check_upstream(step, judge, workspace)
         stamps = judge.stamps(step)
         blobs, facts = _make(step, workspace, content)
         _check_inputs_held_still(step, judge, content, stamps)
+        if flaw := step.contradiction(content, blobs):
+            raise YardError(f"{step.task}: {flaw}", fix=f"doit {step.task}")
     outputs = _put_in_place(step, judge, workspace, blobs)
     made = "built" if known is None else "restored"
     record = _record(step, content, outputs, facts, made, time.monotonic() - started)
     workspace.records.write(step.record, record)
-    named = [{"name": output.name, "sha256": output.sha256} for output in outputs]
-    result = {"outputs": named, "facts": record.facts, "step": step.task}
-    # Also after a restore: a result's age, by which `doit gc` goes, counts from its last use.
-    workspace.store.note_result(key, result)
-    if known is None and workspace.remote is not None:
-        workspace.remote.offer(key, result)
+    _keep(record, step.reuse(), workspace)  # asked once more: a source may be pinned now
     return record
 
 
@@ -88,6 +85,20 @@ def _check_folders(step: Step, workspace: Workspace, paths: Iterable[str]) -> No
                 f"{step.task}: {link} is a link, and nothing is made or removed where it leads",
                 fix=f"move the link away, then doit {step.task}",
             )
+
+
+def _keep(record: Record, reuse: Reuse, workspace: Workspace) -> None:
+    """Let this key give the result again, here and elsewhere.
+
+    Also after a restore: a result's age, by which `doit gc` goes, counts from its last use.
+    """
+    named = [{"name": output.name, "sha256": output.sha256} for output in record.outputs]
+    result = {"outputs": named, "facts": record.facts, "step": record.step}
+    if reuse.own:
+        workspace.store.note_result(record.key, result)
+    remote = workspace.remote
+    if record.made == "built" and remote is not None and remote.of_use(reuse):
+        remote.offer(record.key, result)
 
 
 def _record(
@@ -113,33 +124,90 @@ def _check_upstream(step: Step, judge: Judge, workspace: Workspace) -> None:
             )
 
 
-def _known(step: Step, content: Content, workspace: Workspace) -> dict[str, Any] | None:
-    """What the key once gave, here or elsewhere, as long as it can be a result of this step."""
-    key, remote = key_of(content), workspace.remote
-    found = workspace.store.result(key)
-    if found is not None and not _flaw(step, content, found, workspace):
-        return found
-    found = None if remote is None else remote.result(key)
-    if remote is None or found is None:
-        return None
-    if flaw := _flaw(step, content, found, workspace):
-        remote.refuse(key, flaw)
-        return None
-    return found
+class _Refused(Exception):
+    """What a store gave cannot be a result of the step; the text says why."""
 
 
-def _flaw(step: Step, content: Content, found: Mapping[str, Any], workspace: Workspace) -> str:
-    """Why a stored result, whose form was checked already, cannot be one of this step; nothing if it can."""
+Known = tuple[Mapping[str, str], Mapping[str, Any]]  # sha256 by name, and facts
+
+
+def _known(step: Step, content: Content, reuse: Reuse, workspace: Workspace) -> Known | None:
+    """What the key once gave, here or elsewhere, as far as that passes every check of the step's."""
+    key, store = key_of(content), workspace.store
+    if reuse.own and (found := store.result(key)) is not None:
+        try:
+            return _believed(step, content, found, workspace)
+        except _Refused as refused:
+            store.refuse(key, str(refused))
+    remote = workspace.remote
+    if remote is None or (entry := remote.entry(key, reuse)) is None:
+        return None
+    try:
+        sizes = {blob.sha256: blob.size for blob in entry.outputs}
+        _check_told(step, content, entry.result, sizes, workspace)  # before a byte of it is fetched
+        return _believed(step, content, entry.result, workspace) if remote.fetch(entry) else None
+    except _Refused as refused:
+        remote.refuse(key, str(refused))
+        return None
+
+
+def stored_flaw(step: Step, content: Content, found: Mapping[str, Any], workspace: Workspace) -> str:
+    """Why a stored result that is complete cannot be one of this step; nothing if it can."""
+    try:
+        _believed(step, content, found, workspace)
+    except _Refused as refused:
+        return str(refused)
+    return ""
+
+
+def _believed(step: Step, content: Content, found: Mapping[str, Any], workspace: Workspace) -> Known:
+    """A result whose bytes are in the store. Raises _Refused."""
+    store, blobs = workspace.store, _blobs(found)
+    paths = {name: store.path_of(sha256) for name, sha256 in blobs.items()}
+    sizes = {blobs[name]: path.stat().st_size for name, path in paths.items()}
+    _check_told(step, content, found, sizes, workspace)
+    with _refusing():
+        if flaw := step.vet(paths):
+            raise _Refused(flaw)
+        return blobs, step.check(paths, found["facts"])
+
+
+def _check_told(
+    step: Step, content: Content, found: Mapping[str, Any], sizes: Mapping[str, int], workspace: Workspace
+) -> None:
+    """Hold what a result of the right form says of itself against the step. Raises _Refused."""
     kind, told = step.task.partition(":")[0], str(found.get("step", "")).partition(":")[0]
     if told != kind:
-        return f"expected a result of {kind}, got one of {told!r:.80}"
-    outputs = _outputs(step, workspace, _blobs(found))
-    paths = {output.path for output in outputs}
-    if len(paths) < len(outputs) or not {*step.targets} <= paths:
-        return f"expected the outputs {', '.join(step.targets)}, got {', '.join(sorted(paths)):.200}"
-    if objection := step.objection({one.name: Digest(one.sha256, one.size) for one in outputs}):
-        return objection
-    return workspace.records.flaw(step.record, _record(step, content, outputs, found["facts"], "restored"))
+        raise _Refused(f"expected a result of {kind}, got one of {told!r:.80}")
+    with _refusing():
+        outputs = tuple(
+            Output(name, step.place(name), sizes[sha256], sha256) for name, sha256 in _blobs(found).items()
+        )
+        paths = {output.path for output in outputs}
+        if len(paths) < len(outputs) or not {*step.targets} <= paths:
+            got = ", ".join(sorted(paths)) or "none"
+            raise _Refused(f"expected the outputs {', '.join(step.targets)}, got {got:.200}")
+        record = _record(step, content, outputs, found["facts"], "restored")
+        flaws = (
+            step.contradiction(content, record.sha256s),
+            step.objection(record.digests),
+            workspace.records.flaw(step.record, record),
+        )
+    if flaw := next(filter(None, flaws), ""):
+        raise _Refused(flaw)
+
+
+@contextlib.contextmanager
+def _refusing() -> Iterator[None]:
+    """Bytes of others may make any code fail in any way; whatever it is, they are not taken."""
+    try:
+        yield
+    except _Refused:
+        raise
+    except YardError as error:
+        raise _Refused(error.what.splitlines()[0]) from None
+    except Exception as error:
+        raise _Refused(f"{type(error).__name__}: {error}"[:200]) from None
 
 
 def _blobs(known: Mapping[str, Any]) -> dict[str, str]:
@@ -164,8 +232,10 @@ def _make(step: Step, workspace: Workspace, content: Content) -> tuple[dict[str,
                 raise full(workspace.root, step.task) from error
             raise
         store = workspace.store
+        paths = {n: one if isinstance(one, Path) else store.path_of(one) for n, one in made.outputs.items()}
+        facts = step.check(paths, made.facts)
         blobs = {n: store.put(one) if isinstance(one, Path) else one for n, one in made.outputs.items()}
-        return blobs, made.facts
+        return blobs, facts
     finally:
         files.discard(scratch)
 

@@ -163,6 +163,8 @@ class Judge:
         reasons = []
         if key_of(content) != record.key:
             reasons = [Reason(*one) for one in _differences(record.content, content)]
+        elif contradiction := step.contradiction(record.content, record.sha256s):
+            reasons = [Reason(contradiction)]
         reasons += [reason for output in record.outputs if (reason := self._damage(output))]
         links = {self.workspace.link_to(output.path) for output in record.outputs}
         root = self.workspace.root

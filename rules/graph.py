@@ -5,10 +5,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from rules import layouts, pins, toolchain
-from rules.builders import local, package
+from rules.builders import confine, local, package
 from rules.builders.job import Job
 from rules.builders.room import GB, UNMEASURED, WEIGHT_COPIES, Lanes, Room, limit
 from rules.builders.warm import Warm
@@ -18,6 +18,7 @@ from rules.decide import Judge
 from rules.errors import ArtifactError, CatalogError, SourceError
 from rules.keeping.digests import Digest, Stamp
 from rules.keeping.records import Output, Record
+from rules.keeping.reuse import ANYWHERE, NOWHERE, SIGNED, Reuse
 from rules.keys import Content, key_of
 from rules.networks import architecture
 from rules.releasing import parts
@@ -26,10 +27,13 @@ from rules.step import Made, Step
 from rules.steps import compile as compiling
 from rules.steps import release as releasing
 from rules.steps import split, verify
-from rules.steps.fetch import checked, fetch
+from rules.steps.fetch import checked, facts, fetch
 from rules.workspace import Workspace
 
+One = TypeVar("One")
+
 MONITORING = "monitoring"
+ONNX = ".onnx"
 MONITORING_FOLDER = "driver-monitoring"
 RELEASE_CODE = ("clients/starpilot.py", "steps/release.py", "releasing/namespace.py", "releasing/parts.py")
 
@@ -181,9 +185,12 @@ class Graph:
             fault = error
 
         def make(scratch: Path, content: Content) -> Made:
-            cache = self.workspace.hidden / "sources"
-            places = {"base": self.base, "scratch": scratch, "cache": cache}
-            return fetch(unit.id, unit.type, unit.source, self._tinygrad(unit), **places)
+            return fetch(unit.source, self.base, scratch, self.workspace.hidden / "sources")
+
+        def check(found: Mapping[str, Path], _: object) -> Mapping[str, Any]:
+            if strange := [name for name in found if not name.endswith(ONNX)]:
+                raise SourceError(f"{unit.id}: expected ONNX files, got {strange[0]}")
+            return facts(unit.id, unit.type, _roles(found), self._tinygrad(unit))
 
         def settings() -> Content:
             if fault is not None:
@@ -191,8 +198,6 @@ class Graph:
             return {"kind": unit.source.kind, **module.identity(unit.source.options)}
 
         def admit(found: Mapping[str, Digest]) -> None:
-            if unit.source.kind == "file":
-                self._check_copied(unit, files, found)
             if unit.source.kind in pins.PINNED_KINDS:
                 pins.settle(pins.path_of(self.catalog.path), unit.id, unit.source, _roles(found))
 
@@ -214,6 +219,9 @@ class Graph:
             place=lambda name: f"{folder}/{prefix}{name}",
             admit=admit,
             objection=objection,
+            reuse=lambda: self._source_reuse(unit),
+            expected=_copies if unit.source.kind == "file" else None,
+            check=check,
             model=unit.id,
         )
 
@@ -229,17 +237,25 @@ class Graph:
             self._read_pins = stamp, pins.read(path)
         return self._read_pins[1]
 
-    def _check_copied(self, unit: Unit, files: Mapping[str, Path], found: Mapping[str, Digest]) -> None:
-        """What was copied in is what the key was made from: no file more, and no other bytes."""
-        digests = self.workspace.digests
-        if found != {f"{role}.onnx": digests.of(path) for role, path in files.items()}:
-            raise SourceError(
-                f"{unit.id}: its source changed while it was copied", fix=f"doit onnx:{unit.id}"
-            )
+    def _source_reuse(self, unit: Unit) -> Reuse:
+        """What a store gives in a source's stead is what something here pins; the first pin is the source's.
+
+        A generated network has no pin, and is generated as fast as it is fetched.
+        """
+        if unit.source.kind in pins.PINNED_KINDS:
+            return ANYWHERE if self._pins().of(unit.id, unit.source) else NOWHERE
+        return ANYWHERE if unit.source.kind == "file" else NOWHERE
 
     def _candidate(self, unit: Unit, source: Step) -> Step:
         def make(scratch: Path, content: Content) -> Made:
             return self._compile(unit, source, content, scratch)
+
+        def check(found: Mapping[str, Path], facts: Mapping[str, Any]) -> Mapping[str, Any]:
+            roles = compiling.role_names(_roles(self._record(source.task).digests))
+            wanted = layouts.names(unit.layout, roles, unit.cameras)
+            if {*found} != {*wanted}:
+                raise ArtifactError(f"{unit.id}: expected {', '.join(wanted)}, got {', '.join(found):.200}")
+            return facts
 
         return Step(
             task=unit.tasks[1],
@@ -249,6 +265,9 @@ class Graph:
             make=make,
             place=lambda name: f".store/candidates/{layouts.path(unit.layout, unit.id, name)}",
             after=(source,),
+            reuse=_candidate_reuse,
+            check=check,
+            vet=_suspicions,
             model=unit.id,
         )
 
@@ -261,7 +280,7 @@ class Graph:
         def place(name: str) -> str:
             return f"{folder}/{layouts.path(unit.layout, unit.id, name)}"
 
-        return Step(
+        step = Step(
             task=unit.tasks[2],
             record=f"{unit.id}_validation",
             doc=f"{unit.id} compiled and verified in a fresh process",
@@ -270,8 +289,11 @@ class Graph:
             place=place,
             after=(source, candidate),
             targets=tuple(map(place, layouts.names(unit.layout, (), unit.cameras))),
+            reuse=lambda: SIGNED,  # that it was verified can be checked: by verifying it
+            expected=lambda content: content["inputs"][step.named(candidate)],
             model=unit.id,
         )
+        return step
 
     def _parts(self, model: Model, verified: Step) -> Step:
         file = starpilot.artifact_name(model.id)
@@ -279,11 +301,16 @@ class Graph:
         def make(scratch: Path, content: Content) -> Made:
             return split.split(self.workspace.path(f"compiled/{file}"), scratch)
 
+        def check(found: Mapping[str, Path], _: object) -> Mapping[str, Any]:
+            (whole,) = self._recorded(verified.task)
+            return split.check(file, Digest(whole.sha256, whole.size), found)
+
         return Step(
             task=f"parts:{model.id}",
             record=f"{model.id}_parts",
             doc=f"{model.id} in parts, if it is over {parts.LIMIT:,} bytes",
             settings=lambda: {
+                "file": file,  # the checksum names it
                 "limit": parts.LIMIT,
                 "part_size": parts.PART_SIZE,
                 "made_by": self.toolchains.code("releasing/parts.py", "steps/split.py"),
@@ -291,6 +318,7 @@ class Graph:
             make=make,
             place=lambda name: f"compiled/{file}{name}",
             after=(verified,),
+            check=check,
             model=model.id,
         )
 
@@ -444,6 +472,7 @@ class Graph:
             place=lambda name: f"manifests/{name}",
             after=upstream,
             targets=(f"manifests/{file}",),
+            reuse=lambda: NOWHERE,  # it takes no longer to make than to check
         )
 
     def _assembled(self, release: Release, manifest: Step, upstream: tuple[Step, ...]) -> Step:
@@ -470,6 +499,7 @@ class Graph:
             make=make,
             place=lambda name: f"source-maps/{name}" if name == id_map else f"{folder}/{name}",
             after=(*upstream, manifest),
+            reuse=lambda: NOWHERE,
             owns=folder,
         )
 
@@ -488,9 +518,29 @@ class Graph:
         return self._record(task).outputs
 
 
-def _roles(found: Mapping[str, Digest]) -> dict[str, Digest]:
-    """Files of a source by what they are for."""
-    return {name.removesuffix(".onnx"): digest for name, digest in found.items()}
+def _roles(found: Mapping[str, One]) -> dict[str, One]:
+    """Files of a source, whatever is known of them, by what they are for."""
+    return {name.removesuffix(ONNX): one for name, one in found.items()}
+
+
+def _copies(content: Content) -> dict[str, str]:
+    """What comes out of a source of local files, by its key."""
+    return {f"{role}.onnx": file["sha256"] for role, file in content["files"].items()}
+
+
+def _candidate_reuse() -> Reuse:
+    missing = confine.missing()
+    return SIGNED._replace(why=f"unsigned candidates are compiled here: {missing}") if missing else ANYWHERE
+
+
+def _suspicions(found: Mapping[str, Path]) -> str:
+    """Why loading a candidate's files is no good idea, judged without loading them; nothing if it is."""
+    from rules.inspection import inspect
+
+    for name, path in found.items():
+        if (report := inspect(path)).problems:
+            return f"{name}: {report.verdict}"
+    return ""
 
 
 def _check_device(unit: Unit) -> None:

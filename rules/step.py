@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from rules.keeping.digests import Digest
+from rules.keeping.reuse import ANYWHERE, Reuse
 from rules.keys import Content
 
 
@@ -21,6 +22,10 @@ class Made:
     facts: Mapping[str, Any] = field(default_factory=dict)
 
 
+def _told(_: Mapping[str, Path], facts: Mapping[str, Any]) -> Mapping[str, Any]:
+    return facts
+
+
 @dataclass(frozen=True, eq=False)
 class Step:
     """One arrow of the graph.
@@ -32,6 +37,12 @@ class Step:
     step may make more: parts of a large file). `admit` is asked before outputs, by name, are put in place,
     and raises YardError when they may not be; `objection` says why what once came out is not to be had any
     more, or nothing.
+
+    What a store gives is believed as far as it can be checked. `reuse` says from where a result is taken at
+    all. `expected` gives sha256 by name of outputs that the key's content tells beforehand. `check` looks at
+    outputs, files by name, and at their facts, those just made and those from a store alike; it returns the
+    facts to record, and raises YardError for what this step cannot have made. `vet` says what is wrong with
+    bytes from a store that are going to be run.
     """
 
     task: str
@@ -45,8 +56,26 @@ class Step:
     targets: tuple[str, ...] = ()
     admit: Callable[[Mapping[str, Digest]], None] = lambda _: None
     objection: Callable[[Mapping[str, Digest]], str] = lambda _: ""
+    reuse: Callable[[], Reuse] = lambda: ANYWHERE
+    expected: Callable[[Content], Mapping[str, str]] | None = None
+    check: Callable[[Mapping[str, Path], Mapping[str, Any]], Mapping[str, Any]] = _told
+    vet: Callable[[Mapping[str, Path]], str] = lambda _: ""
     owns: str | None = None  # a workspace folder in which nothing but this step's outputs may lie
     model: str | None = None
+
+    def contradiction(self, content: Content, outputs: Mapping[str, str]) -> str:
+        """Why outputs (sha256 by name) are not those that this content tells; nothing if they are."""
+        if self.expected is None:
+            return ""
+        try:
+            wanted = dict(self.expected(content))
+        except (LookupError, TypeError, AttributeError, ValueError):
+            return "its key does not tell what comes out"
+        for name in sorted({*wanted, *outputs}):
+            if wanted.get(name) != outputs.get(name):
+                told, got = (one.get(name, "nothing")[:12] for one in (wanted, outputs))
+                return f"{name}: expected sha256 {told}…, as its key says, got {got}…"
+        return ""
 
     def named(self, upstream: "Step") -> str:
         """How a key names an upstream step: without the id, when both make the same model."""

@@ -79,7 +79,7 @@ class Yard:
             return  # an idle run need not even load what would find that out
         from rules.keeping.remote import Remote, settings
 
-        found = settings(self.catalog.store)
+        found = settings(self.catalog.store, self.catalog.path.parent)
         self.workspace.remote = Remote(found, self.workspace.store) if found else None
 
     @property

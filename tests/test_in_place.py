@@ -127,5 +127,6 @@ def test_where_files_share_bytes_a_write_harms_one_and_it_is_restored(shares: Pa
     assert {path: path.read_bytes() for path in delivered(project)} == whole
     made = {one.name: project.record(one.stem)["made"] for one in project.path("results").glob("*.json")}
     assert made["pop_artifact.json"] == made["mlp_artifact.json"] == "built"  # as before: never touched
-    assert {made[f"{one}.json"] for one in ("pop_source", "pop_validation", "v22_release")} == {"restored"}
+    assert made["pop_validation.json"] == "restored"
+    assert made["pop_source.json"] == made["v22_release.json"] == "built"  # as fast as to check it
     assert shutil.disk_usage(shares).used - taken < 4 << 20

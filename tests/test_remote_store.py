@@ -2,6 +2,7 @@
 
 import base64
 import contextlib
+import gzip
 import hashlib
 import http.server
 import json
@@ -16,7 +17,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import fsspec
@@ -32,6 +33,7 @@ from rules.errors import CatalogError
 from rules.keeping.records import Record
 from rules.keeping.remote import Breaker, Down, Pace, Remote, Settings, settings
 from rules.keeping.remote_entry import Blob, Entry, Poisoned, decoded, encoded
+from rules.keeping.reuse import ANYWHERE, SIGNED, Reuse
 from rules.step import Made, Step
 from rules.workspace import Workspace
 
@@ -51,6 +53,7 @@ class Machine:
     root: Path
     remote: Settings | None = None
     made: int = 0
+    reuse: Reuse = ANYWHERE
 
     def __post_init__(self) -> None:
         self.workspace = Workspace(self.root)
@@ -71,6 +74,7 @@ class Machine:
             settings=lambda: {"task": task},
             make=make,
             place=lambda name: f"made/{task.partition(':')[2]}_{name}",
+            reuse=lambda: self.reuse,
         )
 
     def build(self, task: str = "pkl:one", files: dict[str, bytes] = FILES) -> Record:
@@ -178,7 +182,7 @@ class Bazel(http.server.BaseHTTPRequestHandler):
         digests = [file["digest"] for file in raw["outputFiles"]]
         return (
             self.headers["Content-Type"] == "application/json"
-            and raw.keys() <= {"outputFiles", "stdoutRaw"}
+            and raw.keys() <= {"outputFiles", "stdoutRaw", "stderrRaw"}
             and all(len(self.kept[f"/cas/{one['hash']}"]) == int(one["sizeBytes"]) for one in digests)
         )
 
@@ -442,6 +446,273 @@ def test_a_result_whose_bytes_were_dropped_is_built_without_a_word(shared, tmp_p
     assert second.end() == ()
 
 
+# ---- bodies without bounds
+
+
+def answering(head: str, body: bytes, *, again: bool = False):
+    """A server that answers every request alike; with `again`, its body never ends."""
+
+    def treat(connection: socket.socket) -> None:
+        connection.recv(65536)
+        connection.sendall(f"HTTP/1.1 {head}\r\nConnection: close\r\n\r\n".encode() + body)
+        while again:
+            connection.sendall(body)
+        connection.shutdown(socket.SHUT_WR)
+        connection.recv(1)
+
+    return treat
+
+
+BOMB = gzip.compress(bytes(64 << 20))
+PAGE = b"<!doctype html><title>Sign in</title>"
+CHUNK = b"10000\r\n" + b" " * 0x10000 + b"\r\n"
+BODIES = {
+    "compressed": (answering("200 OK\r\nContent-Encoding: gzip", BOMB), "got them encoded: 'gzip'"),
+    "twice compressed": (
+        answering("200 OK\r\nContent-Encoding: gzip, br", BOMB),
+        "got them encoded: 'gzip, br'",
+    ),
+    "endless": (answering("200 OK", b" " * 65536, again=True), "expected at most 4,194,304 bytes, got more"),
+    "endless chunks": (answering("200 OK\r\nTransfer-Encoding: chunked", CHUNK, again=True), "got more"),
+    "longer than told": (
+        answering("200 OK\r\nContent-Length: 4", b"{}  " * 1000),
+        "expected a result as JSON",
+    ),
+    "shorter than told": (answering(f"200 OK\r\nContent-Length: {10**15}", b"{}"), "went on without it"),
+    "a page": (answering(f"200 OK\r\nContent-Length: {len(PAGE)}", PAGE), "expected a result as JSON"),
+    "a redirect to a file": (
+        answering("302 Found\r\nLocation: file:///etc/passwd", b""),
+        "answered 302 to GET",
+    ),
+}
+
+
+@pytest.mark.parametrize(("treat", "told"), BODIES.values(), ids=BODIES)
+def test_whatever_a_store_answers_is_bounded_and_told(treat, told: str, tmp_path: Path) -> None:
+    with Raw(treat).serving() as url:
+        machine = Machine(tmp_path / "one", Settings(url, timeout=20, write=False))
+        assert in_time(machine.build).made == "built"
+        (line,) = in_time(machine.end)
+    assert line.startswith(f"remote store {url}: ")
+    assert told in line
+
+
+def test_a_redirect_sends_nobody_to_another_host(tmp_path: Path) -> None:
+    other = Raw(silence)
+    with contextlib.ExitStack() as stack:
+        elsewhere = stack.enter_context(other.serving())
+        redirecting = Raw(answering(f"307 Temporary Redirect\r\nLocation: {elsewhere}/ac", b""))
+        machine = Machine(tmp_path / "one", Settings(stack.enter_context(redirecting.serving())))
+        assert in_time(machine.build).made == "built"
+        (line,) = in_time(machine.end)
+    assert "answered 307" in line
+    assert other.connections == []
+
+
+@pytest.mark.parametrize("size", [10**15, (1 << 63) - 1])
+def test_a_size_beyond_the_disk_is_not_even_fetched(size: int, tmp_path: Path) -> None:
+    url, folder = f"file://{tmp_path}/shared", tmp_path / "shared"
+    first, second = (Machine(tmp_path / name, Settings(url)) for name in ("first", "second"))
+    first.build()
+    first.end()
+    digesting(sizeBytes=str(size))(folder)
+    assert second.build().made == "built"
+    (line,) = second.end()
+    assert f"cannot be kept here: {size:,} bytes" in line or f"{size + 5:,} bytes" in line
+
+
+def test_a_compressed_blob_is_refused(tmp_path: Path) -> None:
+    url, folder = f"file://{tmp_path}/shared", tmp_path / "shared"
+    first = Machine(tmp_path / "first", Settings(url))
+    first.build()
+    first.end()
+    result = entry(folder).read_bytes()
+
+    def treat(connection: socket.socket) -> None:
+        asked = connection.recv(65536)
+        body, head = (result, "") if b"GET /ac/" in asked else (BOMB, "\r\nContent-Encoding: gzip")
+        connection.sendall(f"HTTP/1.1 200 OK\r\nConnection: close{head}\r\n\r\n".encode() + body)
+        connection.shutdown(socket.SHUT_WR)
+
+    with Raw(treat).serving() as where:
+        second = Machine(tmp_path / "second", Settings(where, timeout=20, write=False))
+        assert in_time(second.build).made == "built"
+        (line,) = second.end()
+    assert "refused cas/" in line
+    assert "encoded: 'gzip'" in line
+
+
+def test_many_refusals_are_told_in_a_few_lines(tmp_path: Path) -> None:
+    with Raw(answering(f"200 OK\r\nContent-Length: {len(PAGE)}", PAGE)).serving() as url:
+        machine = Machine(tmp_path / "one", Settings(url, timeout=20, write=False))
+        for name in "abcdefgh":
+            assert machine.build(f"pkl:{name}").made == "built"
+        lines = machine.end()
+    assert len(lines) == 6
+    assert lines[-1].endswith("and 3 more of that kind")
+
+
+# ---- signatures
+
+
+@dataclass
+class Keys:
+    """Key pairs made by ssh-keygen, and who of them is trusted."""
+
+    folder: Path
+
+    def pair(self, name: str, passphrase: str = "") -> Path:
+        path = self.folder / name
+        command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", passphrase, "-C", name, "-f", str(path)]
+        subprocess.run(command, check=True)
+        return path
+
+    def trusting(self, *keys: Path, options: str = "") -> Path:
+        allowed = self.folder / "allowed-signers"
+        lines = [f"{key.name}@example.com {options}{key.with_suffix('.pub').read_text()}" for key in keys]
+        allowed.write_text("".join(lines))
+        return allowed
+
+
+@pytest.fixture
+def keys(tmp_path: Path) -> Keys:
+    (tmp_path / "keys").mkdir()
+    return Keys(tmp_path / "keys")
+
+
+def test_what_a_trusted_key_signed_is_restored(url: str, keys: Keys, tmp_path: Path) -> None:
+    alice, bob = keys.pair("alice"), keys.pair("bob")
+    trust = keys.trusting(bob, alice)
+    first = Machine(tmp_path / "first", Settings(url, sign=alice))
+    second = Machine(tmp_path / "second", Settings(url, trust=trust))
+    first.build()
+    assert first.end() == ()
+    assert second.build().made == "restored"
+    assert second.end() == ()
+
+
+def resigned(key: Path, namespace: str):
+    def spoil(folder: Path) -> None:
+        raw, name = entry(folder), entry(folder).name
+        message = decoded(raw.read_bytes()).signed(name)
+        command = ["ssh-keygen", "-q", "-Y", "sign", "-n", namespace, "-f", str(key)]
+        made = subprocess.run(command, input=message, capture_output=True, check=True).stdout.decode()
+        raw.write_bytes(encoded(replace(decoded(raw.read_bytes()), signature=made)))
+
+    return spoil
+
+
+def rewritten(**changes: object):
+    def spoil(folder: Path) -> None:
+        entry(folder).write_bytes(encoded(replace(decoded(entry(folder).read_bytes()), **changes)))
+
+    return spoil
+
+
+SPOILED_SIGNATURES = {
+    "none": (lambda _: rewritten(signature=""), "it is not signed"),
+    "no signature": (lambda _: rewritten(signature="trust me"), "it is signed by a key that is not there"),
+    "endless": (lambda _: rewritten(signature="x" * 100_000), "what it has for a signature is none"),
+    "another key": (lambda keys: resigned(keys.pair("eve"), "modelyard-result"), "a key that is not there"),
+    "for another purpose": (lambda keys: resigned(keys.folder / "alice", "git"), "is not valid for it"),
+    "other facts": (lambda _: rewritten(facts={"seconds": 2.5}), "is not valid for it"),
+    "another step": (lambda _: rewritten(step="pkl:two"), "is not valid for it"),
+    "another size": (lambda _: digesting(sizeBytes="7"), "is not valid for it"),
+    "other bytes": (lambda _: digesting(hash="0" * 64), "is not valid for it"),
+}
+
+
+@pytest.mark.parametrize(("spoiling", "told"), SPOILED_SIGNATURES.values(), ids=SPOILED_SIGNATURES)
+def test_what_nobody_trusted_signed_is_not_read(spoiling, told: str, keys: Keys, tmp_path: Path) -> None:
+    url, folder, alice = f"file://{tmp_path}/shared", tmp_path / "shared", keys.pair("alice")
+    trust = keys.trusting(alice)
+    first, second = (
+        Machine(tmp_path / n, Settings(url, trust=trust, sign=alice)) for n in ("first", "second")
+    )
+    first.build()
+    assert first.end() == ()
+    spoiling(keys)(folder)
+    assert second.build().made == "built"
+    (line,) = second.end()
+    assert f"did not read 1 result that nobody in {trust} signed, the first of them ac/" in line
+    assert told in line
+    third = Machine(tmp_path / "third", Settings(url, trust=trust))  # it is healed
+    assert third.build().made == "restored"
+
+
+def test_a_signed_result_is_not_one_of_another_key(keys: Keys, tmp_path: Path) -> None:
+    url, folder, alice = f"file://{tmp_path}/shared", tmp_path / "shared", keys.pair("alice")
+    first, second = (Machine(tmp_path / n, Settings(url, sign=alice)) for n in ("first", "second"))
+    first.build("pkl:one")
+    first.end()
+    signed = entry(folder).read_bytes()
+    entry(folder).unlink()
+    second.build("pkl:two")
+    second.end()
+    entry(folder).write_bytes(signed)
+    third = Machine(tmp_path / "third", Settings(url, trust=keys.trusting(alice), write=False))
+    assert third.build("pkl:two").made == "built"
+    assert "is not valid for it" in third.end()[0]
+
+
+def test_a_signer_of_another_namespace_is_trusted_for_that_only(keys: Keys, tmp_path: Path) -> None:
+    url, alice = f"file://{tmp_path}/shared", keys.pair("alice")
+    trust = keys.trusting(alice, options='namespaces="git" ')
+    first = Machine(tmp_path / "first", Settings(url, sign=alice))
+    second = Machine(tmp_path / "second", Settings(url, trust=trust, write=False))
+    first.build()
+    first.end()
+    assert second.build().made == "built"
+    assert "did not read 1 result" in second.end()[0]
+
+
+def test_unsigned_results_are_told_once_a_run(tmp_path: Path, keys: Keys) -> None:
+    url = f"file://{tmp_path}/shared"
+    first = Machine(tmp_path / "first", Settings(url))
+    trust = keys.trusting(keys.pair("alice"))
+    second = Machine(tmp_path / "second", Settings(url, trust=trust, write=False))
+    for machine in (first, second):
+        assert [machine.build(f"pkl:{name}").made for name in "abc"] == ["built"] * 3
+    assert first.end() == ()
+    (line,) = second.end()
+    assert "did not read 3 results that nobody in" in line
+
+
+def test_a_key_that_asks_for_a_passphrase_signs_nothing_and_does_not_wait(keys: Keys, tmp_path: Path) -> None:
+    key = keys.pair("alice", "secret words")
+    machine = Machine(tmp_path / "one", Settings(f"file://{tmp_path}/shared", sign=key))
+    assert machine.build().made == "built"
+    (line,) = in_time(machine.end)
+    assert f"what is made here cannot be signed: {key}: " in line
+    assert "1 result not uploaded" in line
+    assert not (tmp_path / "shared" / "ac").exists()
+
+
+def test_what_must_be_signed_is_not_asked_for_where_nobody_is_trusted(keys: Keys, tmp_path: Path) -> None:
+    url, alice = f"file://{tmp_path}/shared", keys.pair("alice")
+    signed = Settings(url, sign=alice, trust=keys.trusting(alice))
+    first = Machine(tmp_path / "first", signed, reuse=SIGNED)
+    second = Machine(tmp_path / "second", Settings(url), reuse=SIGNED)
+    third = Machine(tmp_path / "third", signed, reuse=SIGNED)
+    assert [one.build().made for one in (first, second)] == ["built"] * 2
+    assert first.end() == second.end() == ()
+    assert third.build().made == "restored"
+    shutil.rmtree(tmp_path / "shared")
+    fourth = Machine(tmp_path / "fourth", Settings(url), reuse=SIGNED)
+    assert fourth.build().made == "built"
+    assert fourth.end() == ()
+    assert not (tmp_path / "shared").exists()  # unsigned, nobody would read it
+
+
+@pytest.mark.parametrize("name", ["trust", "sign"])
+def test_a_missing_file_of_signers_or_key_is_told(name: str, tmp_path: Path) -> None:
+    with pytest.raises(CatalogError, match=rf"store.{name}: expected a file, got .*/nobody"):
+        settings({"remote": "file:///x", name: "nobody"}, tmp_path)
+    (tmp_path / "nobody").touch()
+    found = settings({"remote": "file:///x", name: "nobody"}, tmp_path)
+    assert getattr(found, name) == tmp_path / "nobody"
+
+
 # ---- stores that are not there
 
 
@@ -610,7 +881,9 @@ def uploading(url: str, tmp_path: Path) -> Iterator[subprocess.Popen]:
 
 
 def restored(url: str, root: Path) -> dict | None:
-    return Remote(Settings(url), Workspace(root).store).result(KEY)
+    remote = Remote(Settings(url), Workspace(root).store)
+    entry = remote.entry(KEY, ANYWHERE)
+    return entry.result if entry is not None and remote.fetch(entry) else None
 
 
 def test_an_upload_killed_midway_leaves_no_name_behind(tmp_path: Path) -> None:
@@ -726,6 +999,7 @@ ENTRIES = st.builds(
     Entry,
     st.lists(BLOBS, max_size=5, unique_by=lambda one: one.name).map(tuple),
     st.dictionaries(st.text(), JSONS, max_size=3),
+    st.text(),
     st.text(),
 )
 

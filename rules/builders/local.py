@@ -11,12 +11,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
+from rules.builders import confine
 from rules.builders.job import Job
 from rules.builders.watched import Watched
 from rules.errors import ArtifactError
 from rules.keeping import files
 
 PATH = "/usr/local/bin:/usr/bin:/bin:/opt/homebrew/bin"
+LOADING = ("verify", "replay")  # operations that load artifacts, of which some come from elsewhere
 RAISED = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Exit|Interrupt)(: |$)")  # how a traceback ends
 SIGNS = {  # a path that exists on machines with such a device
     "QCOM": ("/dev/kgsl-3d0",),
@@ -104,7 +106,7 @@ def run(job: Job) -> dict[str, Any]:
     home.mkdir()
     request, result = written(job)
     with logging(job) as log:
-        arguments = command(job, str(request), str(result))
+        arguments = _confined(job, command(job, str(request), str(result)), log)
         process = subprocess.Popen(
             arguments, env=environment(job, home), cwd=home, stdin=subprocess.DEVNULL, stdout=log, stderr=log
         )
@@ -123,6 +125,18 @@ def ended(job: Job, why: str, advice: str) -> ArtifactError:
     return ArtifactError(what, fix=f"{advice}; its log is {job.log}")
 
 
+def _confined(job: Job, words: list[str], log: IO[bytes]) -> list[str]:
+    """The command for a job that loads artifacts: confined, where this machine can do that."""
+    if job.request["operation"] not in LOADING:
+        return words
+    if missing := confine.missing():
+        log.write(f"not confined: {missing}\n".encode())
+        log.flush()
+        return words
+    tools = (job.tinygrad.parent, job.worker)
+    return confine.command(confine.room(job.request, job.flags, tools, job.scratch), words)
+
+
 def _last_words(log: str) -> str:
     """What a log ends in: the exception of its last traceback, whose message may have many lines."""
     lines = [line for line in log.splitlines() if line.strip()]
@@ -136,5 +150,16 @@ def facts(job: Job, result: Path, how: str) -> dict[str, Any]:
     if not result.exists():
         cause = _last_words(files.tail(job.log, files.TEXT))
         raise ArtifactError(f"{job.label}: {job.request['operation']} {how}: {cause}", fix=f"read {job.log}")
-    found: dict[str, Any] = json.loads(files.read(result))
+    found = _left(result)
+    if found is None:
+        raise ArtifactError(f"{job.label}: {job.request['operation']} left no result", fix=f"read {job.log}")
     return found
+
+
+def _left(result: Path) -> dict[str, Any] | None:
+    """What a worker left, read as a stranger's bytes: an artifact that it loaded may have written them."""
+    try:
+        found = None if result.is_symlink() else json.loads(files.read(result))
+    except (OSError, ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None

@@ -7,16 +7,19 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from rules.build import stored_flaw
 from rules.commands import damage, selection
 from rules.commands.arguments import JSON
 from rules.commands.command import CatalogCommand
 from rules.counting import counted
+from rules.decide import Judge
 from rules.errors import YardError, printable
 from rules.keeping.digests import Digest
 from rules.keeping.files import TEMPORARY_PREFIX, is_file, is_folder, remove, remove_tree
 from rules.keeping.lock import holding
 from rules.keeping.records import Output
-from rules.keys import shown
+from rules.keeping.store import SHA256
+from rules.keys import key_of, shown
 from rules.step import Step
 from rules.toolchain import is_whole
 from rules.workspace import Workspace
@@ -49,6 +52,7 @@ class Fsck(CatalogCommand):
         with holding(yard.workspace.lock, "doit fsck", reads=True):
             check = Check(yard.workspace)
             damages = check.run(steps, everything=not operands)
+            damages += check.results(steps, yard.graph.new_judge(), everything=not operands)
         if options["json"]:
             print(json.dumps({"read": check.read, "damaged": [asdict(one) for one in damages]}, indent=1))
             return int(bool(damages))
@@ -91,6 +95,42 @@ class Check:
             self.workspace.seal.break_()
         self.workspace.digests.flush(wait=True)
         return found
+
+    def results(self, steps: Iterable[Step], judge: Judge, *, everything: bool) -> list[Damage]:
+        """Stored results that cannot be what made them (`everything`: also those of no step's current key).
+
+        They leave the store, so that nothing is restored from them.
+        """
+        store, found = self.workspace.store, dict(self._results_of(steps, judge))
+        kept = sorted(store.result_path("").parent.glob("*.json")) if everything else []
+        for path in kept:
+            if not SHA256.fullmatch(path.stem):  # not ours
+                continue
+            try:
+                store.read_result(path.stem)
+            except (OSError, ValueError) as error:
+                found[path.stem] = Damage(self._name(path), None, str(error))
+        for key in found:
+            with contextlib.suppress(OSError):  # a read-only workspace can be looked at
+                store.forget_result(key)
+        return [found[key] for key in sorted(found)]
+
+    def _results_of(self, steps: Iterable[Step], judge: Judge) -> Iterator[tuple[str, Damage]]:
+        store = self.workspace.store
+        for step in steps:
+            content = judge.decide(step).content
+            if content is None:
+                continue
+            with contextlib.suppress(YardError, OSError, ValueError):  # told already, or nothing is kept
+                key = key_of(content)
+                found = store.read_result(key)
+                complete = all(store.holds(output["sha256"]) for output in found["outputs"])
+                if (
+                    step.reuse().own
+                    and complete
+                    and (flaw := stored_flaw(step, content, found, self.workspace))
+                ):
+                    yield key, Damage(self._name(store.result_path(key)), step.task, flaw)
 
     def _changed_unseen(self, steps: Iterable[Step]) -> Iterator[Damage]:
         """Sources, tinygrad and our own code where their bytes changed and their times did not."""
@@ -141,6 +181,8 @@ class Check:
         kept = self.workspace.records.path_of(step.record)
         if record is None and kept.exists():
             yield Damage(self._name(kept), step.task, "this record is not one of ours, or was edited")
+        if record and (flaw := step.contradiction(record.content, record.sha256s)):
+            yield Damage(self._name(kept), step.task, flaw)
         for output in record.outputs if record else ():
             if what := self._damage(output):
                 yield Damage(output.path, step.task, what)

@@ -134,7 +134,8 @@ def _terminate(*_: object) -> None:
 
 
 def _close_remote(yard: "Yard", *, wait: bool) -> None:
-    for line in yard.workspace.remote.close(wait=wait) if yard.workspace.remote else ():
+    remote = yard.workspace.remote
+    for line in (*yard.workspace.store.refusals, *(remote.close(wait=wait) if remote else ())):
         print(printable(line), file=sys.stderr)
 
 

@@ -60,6 +60,11 @@ class Record:
         """What came out, by name."""
         return {output.name: Digest(output.sha256, output.size) for output in self.outputs}
 
+    @property
+    def sha256s(self) -> dict[str, str]:
+        """What came out, by name, as a key holds it."""
+        return {output.name: output.sha256 for output in self.outputs}
+
 
 class Records:
     """All records of one workspace: `<name>.json` in one folder."""

@@ -1,8 +1,9 @@
 """A store that several machines share: asked before a step is built, and told afterwards in the background.
 
 Off unless configured. A blob is kept only when its bytes have the sha256 that was asked for, a result only
-when it has a result's form. A result that has the form is followed, though, and its artifacts are then run:
-whoever may write to the store is trusted like whoever may write to the sources.
+when it has a result's form, and, where signers are named, one of them signed it. What a step can check of it
+is then checked before anything is put in place (rules/build.py); what is left to believe is that an unsigned
+candidate, which is inspected and then verified without network, home or write access, was honestly compiled.
 
 It never fails a build. The first request that gets no answer in time ends all requests of the run, also those
 that wait at that moment, so that a dead store costs its timeout once.
@@ -17,7 +18,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent import futures
 from concurrent.futures import Future, InvalidStateError
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -27,10 +28,14 @@ from rules.counting import counted
 from rules.errors import CatalogError
 from rules.keeping import files
 from rules.keeping.remote_entry import Blob, Entry, Poisoned, decoded, encoded
+from rules.keeping.reuse import Reuse
+from rules.keeping.signatures import Unsignable, Unsigned, sign, signer
 from rules.keeping.store import Store
 
 URL_VARIABLE = "MODELS_REMOTE"
-ENTRY_LIMIT = 16 << 20  # bytes; a result with its facts takes a few thousand
+ENTRY_LIMIT = 4 << 20  # bytes; a result with its facts takes some ten thousand
+RESERVE = 64 << 20  # bytes that stay free on the disk
+LINES = 5  # of refused results that a run tells
 FLOOR = 256 << 10  # bytes per second; a store that is slower than this is taken for dead
 
 Answer = TypeVar("Answer")
@@ -38,15 +43,19 @@ Answer = TypeVar("Answer")
 
 @dataclass(frozen=True)
 class Settings:
-    """`[store]` of models.toml: where, how many seconds it may be silent, and whether results go there."""
+    """`[store]` of models.toml: where, how many seconds it may be silent, whether results go there, whose
+    signatures count (a file of OpenSSH's allowed signers; without one, nobody's is needed), and the key that
+    signs what goes there."""
 
     url: str
     timeout: float = 5.0
     write: bool = True
+    trust: Path | None = None
+    sign: Path | None = None
 
 
-def settings(table: Mapping[str, Any]) -> Settings | None:
-    """The settings in a `[store]` table (`remote`, `timeout_s`, `write`), or None when there is no remote.
+def settings(table: Mapping[str, Any], base: Path = Path()) -> Settings | None:
+    """The settings in a `[store]` table, whose paths are relative to `base`; None when there is no remote.
 
     The environment's MODELS_REMOTE goes before `remote`, since a URL with a password in it has no place in a
     file under version control; set and empty, it turns the remote store off. Raises CatalogError.
@@ -60,7 +69,24 @@ def settings(table: Mapping[str, Any]) -> Settings | None:
             f"store.remote or {URL_VARIABLE}: expected a URL, got something else",
             fix="write one such as https://cache.example/modelyard, file:///mnt/cache or s3://bucket/folder",
         )
-    return Settings(url, float(table.get("timeout_s", Settings.timeout)), table.get("write", Settings.write))
+    return Settings(
+        url,
+        float(table.get("timeout_s", Settings.timeout)),
+        table.get("write", Settings.write),
+        _file(table, "trust", base),
+        _file(table, "sign", base),
+    )
+
+
+def _file(table: Mapping[str, Any], name: str, base: Path) -> Path | None:
+    if name not in table:
+        return None
+    path = base / Path(table[name]).expanduser()
+    if not path.is_file():
+        raise CatalogError(
+            f"store.{name}: expected a file, got {path}", fix=f"correct store.{name}, or make it"
+        )
+    return path
 
 
 class Place(Protocol):
@@ -176,32 +202,70 @@ class Remote:
         self._breaker = Breaker(settings.timeout)
         self._refused: set[str] = set()
         self._told: list[str] = []
+        self._unsigned: list[str] = []
         self._lock = threading.Lock()
         self._uploads = Uploads(self._upload, settings.timeout)
 
-    def result(self, key: str) -> dict[str, Any] | None:
-        """What the key once gave elsewhere, as `Store.result` tells it; its bytes are in the local store now.
+    def entry(self, key: str, reuse: Reuse) -> Entry | None:
+        """What the key once gave elsewhere, of which not a byte has been fetched yet.
 
-        None when the store does not know, is down, or gave something that was refused.
+        None when the store does not know, is down, or has something that is not to be taken.
         """
+        if not (reuse.signed and (reuse.unsigned or reuse.why or self.settings.trust)):
+            return None
         try:
             entry = self._breaker.call(partial(self._entry, key))
-            for output in entry.outputs:
-                if not self.store.holds(output.sha256):
-                    self._breaker.call(partial(self._fetch, output))
-            return entry.result
         except (FileNotFoundError, Down):
-            return None
-        except OSError as error:
-            self._tell(f"what it holds cannot be kept here: {error.strerror or error}")
             return None
         except Poisoned as error:
             self._tell(f"refused {error}")
             return None
+        if self.settings.trust is not None:
+            return entry if self._is_signed(key, entry, self.settings.trust) else None
+        if not reuse.unsigned:
+            self._tell(reuse.why)
+        return entry if reuse.unsigned else None
+
+    def _is_signed(self, key: str, entry: Entry, trust: Path) -> bool:
+        try:
+            signer(entry.signed(key), entry.signature, trust)
+        except Unsigned as error:
+            with self._lock:
+                self._unsigned.append(f"{f'ac/{key}':.15}…: {error}")
+            return False
+        return True
+
+    def fetch(self, entry: Entry) -> bool:
+        """Bring the bytes of an entry into the local store; False when that does not go."""
+        missing = [output for output in entry.outputs if not self.store.holds(output.sha256)]
+        try:
+            self._check_room(sum(output.size for output in missing))
+            for output in missing:
+                self._breaker.call(partial(self._fetch, output))
+        except (FileNotFoundError, Down):
+            return False
+        except OSError as error:
+            self._tell(f"what it holds cannot be kept here: {error.strerror or error}")
+            return False
+        except Poisoned as error:
+            self._tell(f"refused {error}")
+            return False
+        return True
+
+    def _check_room(self, size: int) -> None:
+        """A size is but what the store says, and a disk that it fills would stop every build."""
+        self.store.root.mkdir(parents=True, exist_ok=True)
+        free = shutil.disk_usage(self.store.root).free
+        if size and size > free - RESERVE:
+            raise OSError(f"{size:,} bytes, where {free:,} are free")
 
     def refuse(self, key: str, flaw: str) -> None:
-        """Tell the user that what `result` gave cannot be a result of this key."""
+        """Tell the user that what `entry` gave cannot be a result of this key."""
         self._tell(f"refused {f'ac/{key}':.15}…: {flaw}")
+
+    def of_use(self, reuse: Reuse) -> bool:
+        """Whether anyone would take what is offered under these terms."""
+        return reuse.signed and bool(reuse.unsigned or reuse.why or self.settings.sign)
 
     def offer(self, key: str, result: Mapping[str, Any]) -> None:
         """Let others have a result, in the background; its form is that of `Store.note_result`."""
@@ -220,7 +284,13 @@ class Remote:
         if self._breaker.cause is None and wait:
             self._uploads.finish()
         lost = self._uploads.stop("the run was interrupted")
-        lines = list(self._told)
+        lines = self._told[:LINES]
+        if len(self._told) > LINES:
+            lines.append(f"and {len(self._told) - LINES} more of that kind")
+        if self._unsigned and self.settings.trust is not None:
+            results = counted(len(self._unsigned), "result")
+            told = f"did not read {results} that nobody in {self.settings.trust} signed"
+            lines.append(f"{told}, the first of them {self._unsigned[0]}")
         if self._breaker.cause is not None:
             lines.append(f"{self._breaker.cause}; this run went on without it")
         elif lost:
@@ -269,7 +339,7 @@ class Remote:
             for piece in self._place.read(name):
                 pace.moved(len(piece))
                 yield piece
-        except FileNotFoundError:
+        except (FileNotFoundError, Poisoned):
             raise
         except Exception as error:
             raise Down(self._cause(error)) from None
@@ -281,10 +351,18 @@ class Remote:
         try:
             for blob in offer.entry.outputs:
                 self._upload_blob(blob)
-            self._place.write(f"ac/{offer.key}", encoded(offer.entry))
+            self._place.write(f"ac/{offer.key}", encoded(self._signed(offer)))
+        except Unsignable as error:
+            return f"what is made here cannot be signed: {error}"
         except Exception as error:
             return self._cause(error)
         return None
+
+    def _signed(self, offer: Offer) -> Entry:
+        key = self.settings.sign
+        if key is None:
+            return offer.entry
+        return replace(offer.entry, signature=sign(offer.entry.signed(offer.key), key))
 
     def _upload_blob(self, blob: Blob) -> None:
         name = f"cas/{blob.sha256}"

@@ -13,6 +13,7 @@ from urllib.parse import unquote, urlsplit
 from rules.imports import alone
 from rules.keeping import files
 from rules.keeping.digests import CHUNK
+from rules.keeping.remote_entry import Poisoned
 
 if TYPE_CHECKING:
     import httpx
@@ -44,18 +45,24 @@ class HttpStore:
             base_url=where.geturl().rstrip("/") + "/",
             auth=(unquote(user), unquote(password or "")) if user else None,
             timeout=self._timeout,
+            follow_redirects=False,  # whoever is named in the settings is asked, and nobody else
             headers={"Accept-Encoding": "identity"},
         )
 
     def read(self, name: str) -> Iterator[bytes]:
-        """The bytes under a name, in pieces. Raises OSError."""
+        """The bytes under a name, in pieces. Raises OSError; Poisoned when they come compressed."""
         # bazel-remote gives JSON instead of protobuf only to whoever asks for nothing else.
         accept = "application/json" if name.startswith("ac/") else "*/*"
         with self._told(), self._connected().stream("GET", name, headers={"Accept": accept}) as answer:
             if answer.status_code in MISSING:
                 raise FileNotFoundError(name)
             _require(answer.status_code == 200, answer)
-            yield from answer.iter_bytes()  # as they come: a sum of them would hide that they do
+            # A few bytes of a compressed body can be gigabytes. None was asked for.
+            if (encoding := answer.headers.get("Content-Encoding", "identity").lower()) != "identity":
+                raise Poisoned(
+                    f"{name[:16]}…: expected the bytes as they are, got them encoded: {encoding!r:.40}"
+                )
+            yield from answer.iter_raw()  # as they come: a sum of them would hide that they do
 
     def size(self, name: str) -> int | None:
         """How many bytes are there under a name; None when there are none, or the server does not tell."""

@@ -37,6 +37,7 @@ class Store:
     def __init__(self, root: Path, digests: Digests) -> None:
         self.root = root
         self.digests = digests
+        self.refusals: list[str] = []  # results that were found and not believed, a line each
 
     def path_of(self, sha256: str) -> Path:
         """Where the bytes with this digest live, if they are here."""
@@ -115,29 +116,52 @@ class Store:
     def note_result(self, key: str, result: dict[str, Any]) -> None:
         """Remember what a build key gave."""
         kept = {**result, "key": key}
-        write_bytes(self._result_path(key), json.dumps(kept, sort_keys=True, indent=1).encode())
+        write_bytes(self.result_path(key), json.dumps(kept, sort_keys=True, indent=1).encode())
 
     def result(self, key: str) -> dict[str, Any] | None:
         """What a build key once gave, if every byte of it is still here.
 
-        One that was copied from another key or edited proves nothing: it is None, like one that is damaged.
+        One that was copied from another key or edited proves nothing: it is refused. One whose bytes are gone
+        or damaged is None.
         """
         try:
-            result: dict[str, Any] = json.loads(files.read(self._result_path(key)))
-            names = [output["name"] for output in result["outputs"]]
-            sound = result["key"] == key and isinstance(result["facts"], dict) and all(map(is_plain, names))
-            if not sound or len({*names}) < len(names) or not isinstance(result.get("step", ""), str):
-                return None
+            result = self.read_result(key)
             complete = all(self.holds(output["sha256"]) for output in result["outputs"])
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as error:
+            self.refuse(key, str(error))
             return None
         return result if complete else None
 
+    def read_result(self, key: str) -> dict[str, Any]:
+        """The result that is kept for a key. Raises OSError, and ValueError for what is not one of ours."""
+        content = files.read(self.result_path(key))
+        try:
+            result: dict[str, Any] = json.loads(content)
+            names = [output["name"] for output in result["outputs"]]
+            digests = [output["sha256"] for output in result["outputs"]]
+            sound = all(map(is_plain, names)) and all(map(SHA256.fullmatch, digests))
+            sound = sound and len({*names}) == len(names) and isinstance(result["facts"], dict)
+            sound = sound and isinstance(result["step"], str) and result["key"] == key
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+            raise ValueError(f"expected a result, got something else ({type(error).__name__})") from None
+        if not sound:
+            raise ValueError("expected a result of this key, got something else")
+        return result
+
+    def refuse(self, key: str, flaw: str) -> None:
+        """Drop a result that proves nothing, and tell the user so in `refusals`."""
+        self.refusals.append(f"store {self.root}: refused ac/{key:.12}…: {flaw}")
+        with contextlib.suppress(OSError):  # what took its place may be a folder; it is written over
+            self.forget_result(key)
+
     def forget_result(self, key: str) -> None:
         """The next build of this key really builds."""
-        files.remove(self._result_path(key))
+        files.remove(self.result_path(key))
 
-    def _result_path(self, key: str) -> Path:
+    def result_path(self, key: str) -> Path:
+        """Where is kept what a key gave."""
         return self.root / "ac" / f"{key}.json"
 
 

@@ -1,6 +1,6 @@
 """onnx → candidate: what a compile is asked for. The compile itself runs wherever a builder puts it."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,11 @@ ROLE_NAMES = {
 FULL_RATE_STEPS = 99  # a features buffer this long is fed at model rate, so nothing is skipped
 FEATURES = "features_buffer"
 DRIVING = ("vision_policy", "vision_multi_policy", "supercombo")
+
+
+def role_names(roles: Iterable[str]) -> list[str]:
+    """The roles of files by the names the runtimes use."""
+    return [ROLE_NAMES.get(role, role) for role in roles]
 
 
 def networks(files: Mapping[str, Path], found: Mapping[str, Preflight]) -> dict[str, Any]:

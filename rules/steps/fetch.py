@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from rules.catalog import Source
 from rules.sources import kind_of
@@ -18,21 +19,16 @@ def checked(
     return found
 
 
-def fetch(
-    model_id: str,
-    model_type: str | None,
-    source: Source,
-    tinygrad: Path,
-    *,
-    base: Path,
-    scratch: Path,
-    cache: Path,
-) -> Made:
-    """Fetch a model's files by role into `scratch` and check them.
+def facts(model_id: str, model_type: str | None, files: Mapping[str, Path], tinygrad: Path) -> dict[str, Any]:
+    """What a record tells of every file of a model, by role. Raises SourceError as `checked` does."""
+    found = checked(model_id, model_type, files, tinygrad)
+    return {role: one.as_json() for role, one in found.items()}
+
+
+def fetch(source: Source, base: Path, scratch: Path, cache: Path) -> Made:
+    """Fetch a model's files by role into `scratch`.
 
     `base` is the catalog's folder; `cache` keeps what should not be fetched twice. Raises SourceError.
     """
     files = kind_of(source).fetch(source.options, base, scratch, cache=cache)
-    found = checked(model_id, model_type, files, tinygrad)
-    facts = {role: one.as_json() for role, one in found.items()}
-    return Made({f"{role}.onnx": files[role] for role in sorted(files)}, facts)
+    return Made({f"{role}.onnx": files[role] for role in sorted(files)})

@@ -109,7 +109,11 @@ def observe(case: Case, scratch: Path, run: Run) -> tuple[Facts, Facts | None]:
     log = scratch / "reference.log"
     with reference.prepared(case.request["networks"], log, case.id, case.most_bytes) as child:
         seen = run(asked)
-        return seen, child.compare(observed, seen["observed"]) if "observed" in seen else None
+        if "observed" not in seen:
+            return seen, None
+        if observed.is_symlink() or not observed.is_file():  # what was loaded may have left it
+            raise ArtifactError(f"{case.id}: verify left no file of what it observed", fix="read its log")
+        return seen, child.compare(observed, seen["observed"])
 
 
 def judge(model_id: str, evidence: Evidence, skip: Collection[str] = ()) -> list[Finding]:
