@@ -16,6 +16,7 @@ from lfs_server import Fault, LfsServer
 from rules.errors import SourceError
 from rules.sources import lfs
 from rules.sources.lfs import Login, Patience, Places, Pointer
+from rules.url import Url
 
 CONTENT = random.Random(5).randbytes(300_000)
 OID = hashlib.sha256(CONTENT).hexdigest()
@@ -48,7 +49,9 @@ def bring(tmp_path):
 
     def call(*urls, folders=(), login=lambda url: None, pointer=POINTER, patience=BRISK):
         final = tmp_path / "model.onnx"
-        lfs.bring(pointer, final, Places(folders, urls, tmp_path / "incoming", login), patience)
+        lfs.bring(
+            pointer, final, Places(folders, [*map(Url.of, urls)], tmp_path / "incoming", login), patience
+        )
         return final.read_bytes()
 
     return call
@@ -355,7 +358,7 @@ def test_a_batch_answer_that_breaks_off_is_asked_for_again(bring, server):
 
 
 def test_a_second_run_waits_for_the_first_and_uses_what_it_left(server, tmp_path):
-    places = Places((), [server.url], tmp_path / "incoming", lambda url: None)
+    places = Places((), [Url.of(server.url)], tmp_path / "incoming", lambda url: None)
     places.incoming.mkdir()
     final = tmp_path / "model.onnx"
     second = threading.Thread(target=lfs.bring, args=(POINTER, final, places, BRISK))
@@ -414,7 +417,7 @@ def test_a_login_is_asked_for_when_the_server_wants_one(bring, server):
         return Login("ann", "s3cret")
 
     assert bring(server.url, login=login) == CONTENT
-    assert asked == [f"{server.url}/objects/batch"]
+    assert [one.reveal() for one in asked] == [f"{server.url}/objects/batch"]
 
 
 def test_no_login_is_asked_for_or_sent_when_none_is_wanted(bring, server):

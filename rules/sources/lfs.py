@@ -24,6 +24,7 @@ from rules.keeping.digests import CHUNK
 from rules.keeping.files import replacing
 from rules.sources import ssh
 from rules.sources.refusal import Again, Refused
+from rules.url import Login, Url
 
 if TYPE_CHECKING:
     import httpx
@@ -41,13 +42,6 @@ class Pointer(NamedTuple):
 
     oid: str
     size: int
-
-
-class Login(NamedTuple):
-    """A name and a password for one host."""
-
-    user: str
-    password: str
 
 
 @dataclass(frozen=True)
@@ -77,9 +71,9 @@ class Places:
     """
 
     folders: Sequence[Path]
-    urls: Sequence[str]
+    urls: Sequence[Url]
     incoming: Path
-    login: Callable[[str], Login | None]
+    login: Callable[[Url], Login | None]
     ssh_command: Callable[[], str] = lambda: ""
 
 
@@ -123,7 +117,7 @@ def bring(pointer: Pointer, final: Path, places: Places, patience: Patience | No
                 _download(session, url, pointer, part, final, patience or Patience())
                 return
             except Refused as refused:
-                tried.append(f"{shown(url)}: {refused}")
+                tried.append(f"{url}: {url.scrub(str(refused))}")
     raise _nowhere(pointer, tried)
 
 
@@ -147,37 +141,6 @@ def locked(path: Path) -> Iterator[None]:
     with path.open("ab") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
-
-
-def shown(url: str) -> str:
-    """A URL without what may be secret: user and password, query (signatures), fragment."""
-    parts = _split(url)
-    if parts is None:
-        return "an unreadable URL"
-    return urllib.parse.urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
-
-
-def without_login(url: str) -> tuple[str, Login | None]:
-    """A URL's user and password taken out of it."""
-    parts = _split(url)
-    if parts is None or "@" not in parts.netloc:
-        return url, None
-    named, _, host = parts.netloc.rpartition("@")
-    user, _, password = named.partition(":")
-    login = Login(urllib.parse.unquote(user), urllib.parse.unquote(password))
-    return urllib.parse.urlunsplit(parts._replace(netloc=host)), login
-
-
-def _split(url: str) -> urllib.parse.SplitResult | None:
-    try:
-        return urllib.parse.urlsplit(url)
-    except ValueError:
-        return None
-
-
-def _origin(url: str) -> tuple[str, str]:
-    parts = _split(url)
-    return (parts.scheme, parts.netloc.rpartition("@")[2]) if parts else ("", url)
 
 
 # ---- objects on this machine
@@ -224,7 +187,7 @@ def _mismatch(expected: Pointer, found: Pointer) -> str:
 
 
 def _download(
-    session: "_Session", url: str, pointer: Pointer, part: Path, final: Path, patience: Patience
+    session: "_Session", url: Url, pointer: Pointer, part: Path, final: Path, patience: Patience
 ) -> None:
     while True:
         fresh = not part.exists()
@@ -241,7 +204,7 @@ def _download(
         return
 
 
-def _complete(session: "_Session", url: str, pointer: Pointer, part: Path, patience: Patience) -> None:
+def _complete(session: "_Session", url: Url, pointer: Pointer, part: Path, patience: Patience) -> None:
     """Ask until `part` has the object's size; a try that brings new bytes sets the count of tries back."""
     tries, most = 0, _size(part)
     while _size(part) != pointer.size or not part.exists():
@@ -260,7 +223,7 @@ def _size(part: Path) -> int:
 class Action(NamedTuple):
     """Where a server says that an object can be downloaded."""
 
-    href: str
+    href: Url
     headers: Mapping[str, str]
 
 
@@ -279,7 +242,7 @@ class _Session:
         self._client = httpx.Client(timeout=TIMEOUT_S)
         self._ask = places.login
         self._ssh_command = places.ssh_command
-        self._grants: dict[str, ssh.Grant] = {}
+        self._grants: dict[Url, ssh.Grant] = {}
         self._logins: dict[tuple[str, str], Login | None] = {}
 
     def __enter__(self) -> "_Session":
@@ -288,21 +251,22 @@ class _Session:
     def __exit__(self, *_: object) -> None:
         self._client.close()
 
-    def action(self, url: str, pointer: Pointer) -> Action:
+    def action(self, url: Url, pointer: Pointer) -> Action:
         """Ask the batch API where the object is. Raises Refused or Again."""
         content = {"operation": "download", "transfers": ["basic"], "hash_algo": "sha256"}
         body = json.dumps(content | {"objects": [pointer._asdict()]}).encode()
         server, granted = self._server(url)
         headers = {**granted, "Accept": MEDIA_TYPE, "Content-Type": MEDIA_TYPE}
-        with self._open("POST", f"{server.rstrip('/')}/objects/batch", headers, body) as response:
+        batch = Url.of(f"{server.rstrip('/')}/objects/batch")
+        with self._open("POST", batch, headers, body) as response:
             _check_status(response)
             return _action(self._read(response), pointer)
 
-    def _server(self, url: str) -> tuple[str, Mapping[str, str]]:
+    def _server(self, url: Url) -> tuple[str, Mapping[str, str]]:
         """The LFS URL, and headers for it; an ssh server tells both, for a while. Raises Refused."""
-        place = ssh.address(url)
+        place = ssh.address(url.reveal())
         if place is None:
-            return url, {}
+            return url.reveal(), {}
         grant = self._grants.get(url)
         if grant is None or not grant.holds:
             grant = self._grants[url] = ssh.authenticate(place, ssh.program(self._ssh_command))
@@ -356,7 +320,7 @@ class _Session:
 
     @contextlib.contextmanager
     def _open(
-        self, method: str, url: str, headers: Mapping[str, str], body: bytes = b""
+        self, method: str, url: Url, headers: Mapping[str, str], body: bytes = b""
     ) -> Iterator["httpx.Response"]:
         """Send, follow redirects with the method kept, log in when told to."""
         for _ in range(HOPS + 1):
@@ -370,11 +334,11 @@ class _Session:
                 response.close()
         raise Refused(f"redirects more than {HOPS} times")
 
-    def _send(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> "httpx.Response":
-        if _split(url) is None:
-            raise Refused(f"{shown(url)} cannot be asked for with HTTP")
-        url, inline = without_login(url)
-        origin = _origin(url)
+    def _send(self, method: str, url: Url, headers: Mapping[str, str], body: bytes) -> "httpx.Response":
+        if url.parts is None:
+            raise Refused(f"{url} cannot be asked for with HTTP")
+        bare, inline = url.without_login()
+        url, origin = Url.of(bare), url.origin
         if inline:
             self._logins.setdefault(origin, inline)
         response = self._once(method, url, headers, body)
@@ -384,13 +348,13 @@ class _Session:
         self._logins[origin] = self._ask(url)
         return self._once(method, url, headers, body)
 
-    def _once(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> "httpx.Response":
-        login = None if _has_login(headers) else self._logins.get(_origin(url))
+    def _once(self, method: str, url: Url, headers: Mapping[str, str], body: bytes) -> "httpx.Response":
+        login = None if _has_login(headers) else self._logins.get(url.origin)
         if login:
             text = base64.b64encode(f"{login.user}:{login.password}".encode()).decode()
             headers = {**headers, "Authorization": f"Basic {text}"}
         try:
-            request = self._client.build_request(method, url, headers=headers, content=body or None)
+            request = self._client.build_request(method, url.reveal(), headers=headers, content=body or None)
             return self._client.send(request, stream=True)
         except (
             self._httpx.UnsupportedProtocol,
@@ -398,7 +362,7 @@ class _Session:
             self._httpx.InvalidURL,
             ValueError,  # a header that is not ASCII
         ):
-            raise Refused(f"{shown(url)} cannot be asked for with HTTP") from None
+            raise Refused(f"{url} cannot be asked for with HTTP") from None
         except self._httpx.TransportError as error:
             raise Again(f"no answer ({type(error).__name__})") from None
 
@@ -407,16 +371,16 @@ def _has_login(headers: Mapping[str, str]) -> bool:
     return any(name.lower() == "authorization" for name in headers)
 
 
-def _redirected(url: str, location: str, headers: Mapping[str, str]) -> tuple[str, Mapping[str, str]]:
+def _redirected(url: Url, location: str, headers: Mapping[str, str]) -> tuple[Url, Mapping[str, str]]:
     """The next URL, and the headers that may go there: what is secret stays with its host."""
     try:
-        after = urllib.parse.urljoin(url, location)
+        after = Url.of(urllib.parse.urljoin(url.reveal(), location))
     except ValueError:
         raise Refused("redirects to an unreadable URL") from None
-    if _origin(url) == _origin(after):
+    if url.origin == after.origin:
         return after, headers
-    if url.startswith("https:") and not after.startswith("https:"):
-        raise Refused(f"redirects from https to {shown(after)}")
+    if url.origin[0] == "https" and after.origin[0] != "https":
+        raise Refused(f"redirects from https to {after}")
     kept = ("accept", "accept-encoding", "content-type", "range")
     return after, {name: value for name, value in headers.items() if name.lower() in kept}
 
@@ -464,7 +428,7 @@ def _action(content: bytes, pointer: Pointer) -> Action:
             )
         download = found["actions"]["download"]
         headers = {str(name): str(value) for name, value in (download.get("header") or {}).items()}
-        return Action(str(download["href"]), headers)
+        return Action(Url.of(download["href"]), headers)
     except (
         LookupError,
         ValueError,
