@@ -10,6 +10,7 @@ import fcntl
 import hashlib
 import http
 import json
+import os
 import re
 import time
 import urllib.parse
@@ -21,19 +22,28 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 from rules.counting import counted
 from rules.errors import SourceError
 from rules.keeping.digests import CHUNK
-from rules.keeping.files import replacing
-from rules.sources import ssh
+from rules.keeping.files import replacing, write_bytes
+from rules.sources import body, space, ssh
 from rules.sources.refusal import Again, Refused
-from rules.url import Login, Url
+from rules.url import Login, Url, printable, scrubbed
 
 if TYPE_CHECKING:
     import httpx
 
-SPEC = b"version https://git-lfs.github.com/spec/v1"
+# What makes a small file one that git-lfs wrote, even if others wrote into it.
+MENTIONS = rb"(?m)^version https?://(git-lfs\.github\.com|hawser\.github\.com|git-media\.io)/"
+VERSIONS = r"https://(git-lfs|hawser)\.github\.com/spec/v1|http://git-media\.io/v/2"
+KEYS = (
+    ("version", VERSIONS, "version https://git-lfs.github.com/spec/v1"),
+    ("oid", r"sha256:[0-9a-f]{64}", "oid sha256:<64 hex>"),
+    ("size", r"\+?[0-9]{1,18}", "size <bytes>"),
+)
+EMPTY = hashlib.sha256().hexdigest()
 LONGEST_POINTER = 1024  # docs/spec.md: a pointer is less than 1024 bytes
 MEDIA_TYPE = "application/vnd.git-lfs+json"
 LONGEST_ANSWER = 1 << 20
 HOPS = 5
+NO_LOGIN = ": git knows no login that this server takes"
 TIMEOUT_S = 30
 
 
@@ -78,23 +88,40 @@ class Places:
 
 
 def parse(content: bytes) -> Pointer | None:
-    """The pointer that a blob is, or None for any other content. Raises SourceError for a damaged pointer."""
-    if not content.startswith(SPEC):
+    """The pointer that a blob is, or None for any other content. Raises SourceError for a damaged pointer.
+
+    What git-lfs takes is taken: the keys in their order, each once, and nothing else.
+    """
+    if not re.search(MENTIONS, content):
         return None
-    lines = content.decode("utf-8", "replace").splitlines()
-    pairs = dict(line.split(" ", 1) for line in lines if " " in line)
-    oid = re.fullmatch(r"sha256:([0-9a-f]{64})", pairs.get("oid", ""))
-    size = re.fullmatch(r"[0-9]{1,18}", pairs.get("size", ""))
-    if not oid or not size:
-        raise SourceError(
-            f"a damaged Git LFS pointer: expected oid sha256:<64 hex> and size <bytes>, got {lines[1:4]}",
-            fix="pin a commit whose pointer is whole",
-        )
-    return Pointer(oid[1], int(size[0]))
+    values: list[str] = []
+    for number, line in enumerate(content.strip().decode("utf-8", "replace").split("\n"), 1):
+        line = line.removesuffix("\r")
+        key, space_, value = line.partition(" ")
+        expected = KEYS[len(values)] if len(values) < len(KEYS) else ("nothing", "", "")
+        if line and (key != expected[0] or not space_ or not re.fullmatch(expected[1], value)):
+            raise _damaged(number, line, expected[2] or "nothing after its size")
+        values += [value] if line else []
+    if len(values) < len(KEYS):
+        raise _damaged(number + 1, "", KEYS[len(values)][2])
+    return Pointer(values[1].removeprefix("sha256:"), int(values[2]))
+
+
+def _damaged(number: int, line: str, expected: str) -> SourceError:
+    found = f"got {printable(line[:80])!r}" if line else "got the end"
+    fix = "pin a commit whose pointer is whole"
+    if line.startswith(("<<<<<<<", "=======", ">>>>>>>", "|||||||")):
+        fix = "pin a commit in which the conflict of two pointers is resolved"
+    elif re.match(r"ext-[0-9]-\w+ ", line):
+        fix = "name the file in a folder: what the extension of Git LFS made of it is not known here"
+    return SourceError(f"a damaged Git LFS pointer: line {number}: expected {expected}, {found}", fix=fix)
 
 
 def copied(pointer: Pointer, folders: Sequence[Path], final: Path) -> bool:
-    """Whether one of the folders held the object intact, so that it is now at `final`."""
+    """Whether a folder held the object intact, so that it is now at `final`; none need hold an empty one."""
+    if pointer.size == 0 and pointer.oid == EMPTY:
+        write_bytes(final, b"")
+        return True
     return any(_from_folder(folder, pointer, final) is None for folder in folders)
 
 
@@ -111,7 +138,11 @@ def bring(pointer: Pointer, final: Path, places: Places, patience: Patience | No
         tried.append(f"{folder}: {refused}")
     places.incoming.mkdir(parents=True, exist_ok=True)
     part = places.incoming / f"{pointer.oid}.part"
-    with locked(places.incoming / f"{pointer.oid}.lock"), _Session(places) as session:
+    with (
+        locked(places.incoming / f"{pointer.oid}.lock"),
+        _Session(places) as session,
+        _bounded(part, pointer),
+    ):
         for url in places.urls:
             try:
                 _download(session, url, pointer, part, final, patience or Patience())
@@ -121,12 +152,32 @@ def bring(pointer: Pointer, final: Path, places: Places, patience: Patience | No
     raise _nowhere(pointer, tried)
 
 
+@contextlib.contextmanager
+def _bounded(part: Path, pointer: Pointer) -> Iterator[None]:
+    """Refuse what has no room before its first byte, and leave nothing that nobody could go on with."""
+    if lacking := space.lacking(part.parent, pointer.size - min(pointer.size, _size(part))):
+        part.unlink(missing_ok=True)
+        raise SourceError(
+            f"Git LFS object {pointer.oid}: {lacking}",
+            fix="free some space there; if it cannot be that large, pin a commit whose pointer is right",
+        )
+    try:
+        yield
+    except OSError:
+        part.unlink(missing_ok=True)  # a disk that it filled stays full otherwise
+        raise
+    finally:
+        if _size(part) == 0:
+            part.unlink(missing_ok=True)
+
+
 def _nowhere(pointer: Pointer, tried: Sequence[str]) -> SourceError:
     fix = (
         "name a server that has it in the source: lfs = [URL], or a clone that holds it: repository = FOLDER"
     )
-    if any(re.search(r": 40[13],", line) for line in tried):
-        fix = "let git know a login for that host (git help credentials), then try again"
+    if any(NO_LOGIN in line for line in tried):
+        fix = "let git know a login for that host alone (git help credentials), "
+        fix += "or name the server in the source: lfs = [URL]; then try again"
     elif any("over ssh failed" in line for line in tried):
         fix = "let ssh log in to that host without a question (ssh-add, ~/.ssh/config), then try again"
     answers = "; ".join(tried) or "no place was named"
@@ -163,7 +214,15 @@ def _take(held: Path, pointer: Pointer, final: Path) -> None:
         raise Refused("not there") from None
     except OSError as error:
         raise Refused(f"cannot be read ({error.strerror})") from None
-    with source, replacing(final) as target:
+    with source:
+        size = os.fstat(source.fileno()).st_size
+        if size != pointer.size:
+            raise Refused(f"expected {counted(pointer.size, 'byte')}, got {size:,}")
+        _copy(source, pointer, final)
+
+
+def _copy(source: BinaryIO, pointer: Pointer, final: Path) -> None:
+    with replacing(final) as target:
         found = _pour_hashed(source, target)
         if found != pointer:
             raise Refused(_mismatch(pointer, found))
@@ -254,12 +313,12 @@ class _Session:
     def action(self, url: Url, pointer: Pointer) -> Action:
         """Ask the batch API where the object is. Raises Refused or Again."""
         content = {"operation": "download", "transfers": ["basic"], "hash_algo": "sha256"}
-        body = json.dumps(content | {"objects": [pointer._asdict()]}).encode()
+        asked = json.dumps(content | {"objects": [pointer._asdict()]}).encode()
         server, granted = self._server(url)
-        headers = {**granted, "Accept": MEDIA_TYPE, "Content-Type": MEDIA_TYPE}
+        headers = {**granted, **body.PLAIN, "Accept": MEDIA_TYPE, "Content-Type": MEDIA_TYPE}
         batch = Url.of(f"{server.rstrip('/')}/objects/batch")
-        with self._open("POST", batch, headers, body) as response:
-            _check_status(response)
+        with self._open("POST", batch, headers, asked) as response:
+            self._check_status(response)
             return _action(self._read(response), pointer)
 
     def _server(self, url: Url) -> tuple[str, Mapping[str, str]]:
@@ -272,30 +331,33 @@ class _Session:
             grant = self._grants[url] = ssh.authenticate(place, ssh.program(self._ssh_command))
         return grant.href or ssh.endpoint(place), grant.header
 
+    def _check_status(self, response: "httpx.Response") -> None:
+        if response.is_success:
+            return
+        said = ""
+        with contextlib.suppress(Refused, self._httpx.TransportError):
+            said = body.reason(body.read(response, LONGEST_ANSWER, "its answer"))
+        known = [word for login in self._logins.values() if login for word in (login.password, login.user)]
+        wait_s = _retry_after(response.headers.get("Retry-After", ""))
+        raise _refusal(response.status_code, wait_s, scrubbed(said, tuple(filter(None, known))))
+
     def _read(self, response: "httpx.Response") -> bytes:
-        content = b""
         try:
-            for chunk in response.iter_bytes():
-                content += chunk
-                if len(content) > LONGEST_ANSWER:
-                    raise Refused(f"its batch answer is longer than {LONGEST_ANSWER} bytes")
+            return body.read(response, LONGEST_ANSWER, "its batch answer")
         except self._httpx.TransportError as error:
             raise Again(f"its batch answer broke off ({type(error).__name__})") from None
-        except self._httpx.DecodingError:
-            raise Refused("its batch answer is not encoded as it says") from None
-        return content
 
     def stream(self, action: Action, pointer: Pointer, part: Path) -> None:
         """Add to `part` what it lacks. Raises Refused, or Again with whatever came kept in `part`."""
         if _size(part) > pointer.size:
             part.unlink()
         have = _size(part)
-        headers = {**action.headers, "Accept-Encoding": "identity"}
+        headers = {**action.headers, **body.PLAIN}
         if have:
             headers["Range"] = f"bytes={have}-"
         with self._open("GET", action.href, headers) as response:
             if response.status_code != http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
-                _check_status(response)
+                self._check_status(response)
             start = _start(response, have, pointer)
             if start is None:
                 part.unlink(missing_ok=True)
@@ -385,20 +447,13 @@ def _redirected(url: Url, location: str, headers: Mapping[str, str]) -> tuple[Ur
     return after, {name: value for name, value in headers.items() if name.lower() in kept}
 
 
-def _check_status(response: "httpx.Response") -> None:
-    code = response.status_code
-    if not response.is_success:
-        raise _refusal(code, _retry_after(response.headers.get("Retry-After", "")))
-
-
-def _refusal(code: int, wait_s: float | None = None) -> Refused | Again:
+def _refusal(code: int, wait_s: float | None = None, said: str = "") -> Refused | Again:
     try:
         phrase = http.HTTPStatus(code).phrase
     except ValueError:
         phrase = "an unknown status"
-    if code == http.HTTPStatus.UNAUTHORIZED or code == http.HTTPStatus.FORBIDDEN:
-        phrase += ": git knows no login that this server takes"
-    what = f"{code}, {phrase}"
+    unknown = code == http.HTTPStatus.UNAUTHORIZED or (code == http.HTTPStatus.FORBIDDEN and not said)
+    what = f"{code}, {phrase}{NO_LOGIN if unknown else ''}" + (f' (it says "{said}")' if said else "")
     again = code in (http.HTTPStatus.REQUEST_TIMEOUT, http.HTTPStatus.TOO_MANY_REQUESTS) or code >= 500
     return Again(what, wait_s) if again else Refused(what)
 
@@ -421,7 +476,7 @@ def _action(content: bytes, pointer: Pointer) -> Action:
         answer = json.loads(content)
         found: Any = next(one for one in answer["objects"] if one["oid"] == pointer.oid)
         if error := found.get("error"):
-            raise _refusal(int(error["code"]))
+            raise _refusal(int(error["code"]), said=body.reason(json.dumps(error).encode()))
         if int(found.get("size", pointer.size)) != pointer.size:
             raise Refused(
                 f"expected {counted(pointer.size, 'byte')}, its batch answer says {int(found['size']):,}"
