@@ -9,6 +9,8 @@ YardError
 
 import errno
 
+from rules.url import hidden
+
 CHECK = "check the path, its permissions and the free space"
 RIGHTS = "give yourself the right to it, or name another path"
 FREE = "free some space there"
@@ -29,15 +31,15 @@ ADVICE = {
 class YardError(Exception):
     """One sentence that names the model, the file and the cause; `fix` is what to type or change next.
 
-    Commands print `str(error)` on stderr, without a traceback, and exit with `exit_code`.
+    Commands print `str(error)` on stderr, without a traceback, and exit with `exit_code`. Of a URL in it,
+    scheme, host and path are kept.
     """
 
     exit_code = 2
 
     def __init__(self, what: str, *, fix: str = "") -> None:
-        super().__init__(what)
-        self.what = what
-        self.fix = fix
+        self.what, self.fix = hidden(what), hidden(fix)
+        super().__init__(self.what)
 
     def __str__(self) -> str:
         return f"{self.what}\n  → {self.fix}" if self.fix else self.what

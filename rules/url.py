@@ -163,3 +163,11 @@ def _split(text: str) -> SplitResult | None:
     except ValueError:
         return None
     return parts
+
+
+def guarded(text: str) -> str:
+    """A value that may be a URL with a mistake in it: what is told is never more than of the right one."""
+    before, at, rest = shown(text).rpartition("@")
+    text = f"{MASK}@{rest}" if at and not re.search(r"\s", before) else f"{before}{at}{rest}"
+    cut = re.search(r"[?#&](?=[^\s]*=)", text)
+    return f"{text[: cut.start() + 1]}{MASK}" if cut else text

@@ -22,12 +22,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 from rules.counting import counted
 from rules.errors import CatalogError
 from rules.keeping.remote_entry import Blob, Entry, Poisoned, decoded, encoded
 from rules.keeping.store import Store
+from rules.url import Url
 
 URL_VARIABLE = "MODELS_REMOTE"
 ENTRY_LIMIT = 16 << 20  # bytes; a result with its facts takes a few thousand
@@ -40,7 +41,7 @@ Answer = TypeVar("Answer")
 class Settings:
     """`[store]` of models.toml: where, how many seconds it may be silent, and whether results go there."""
 
-    url: str
+    url: str = field(repr=False)
     timeout: float = 5.0
     write: bool = True
 
@@ -171,7 +172,8 @@ class Remote:
     def __init__(self, settings: Settings, store: Store) -> None:
         self.settings = settings
         self.store = store
-        self.shown, self._secrets = _without_secrets(settings.url)
+        self._url = Url.of(settings.url)
+        self.shown = str(self._url)
         self._place = _place(settings)
         self._breaker = Breaker(settings.timeout)
         self._refused: set[str] = set()
@@ -307,9 +309,7 @@ class Remote:
         if isinstance(error, ModuleNotFoundError):
             return f"the package {error.name} is missing (pip install 'modelyard[remote]')"
         text = next(iter(str(error).splitlines()), "") or type(error).__name__
-        for secret in self._secrets:
-            text = text.replace(secret, "…")
-        return text
+        return self._url.scrub(text)
 
 
 class Uploads:
@@ -378,13 +378,3 @@ def _is_url(text: str) -> bool:
         return bool(parts.scheme and (parts.netloc or parts.path.strip("/")))
     except ValueError:
         return False
-
-
-def _without_secrets(url: str) -> tuple[str, list[str]]:
-    """The URL fit for a message, and the texts that must never stand in one, the longest first."""
-    parts = urlsplit(url)
-    login, _, host = parts.netloc.rpartition("@")
-    password = parts.password or ""
-    shown = parts._replace(netloc=host, query="", fragment="").geturl()
-    secrets = {login, password, unquote(password), parts.query} - {""}
-    return shown, sorted(secrets, key=len, reverse=True)

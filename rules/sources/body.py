@@ -53,3 +53,11 @@ def reason(content: bytes) -> str:
     told = printable(" ".join(told.split()))
     cut = len(told) - LONGEST_REASON
     return told if cut <= 0 else f"{told[:LONGEST_REASON]}… ({counted(cut, 'character')} more)"
+
+
+def unlogged() -> None:
+    """Keep secrets out of logs: at INFO httpx tells whole URLs, at DEBUG httpcore tells headers."""
+    import logging
+
+    for name in ("httpx", "httpcore"):
+        logging.getLogger(name).setLevel(logging.WARNING)

@@ -12,12 +12,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 from rules.counting import counted
 from rules.errors import SourceError
 from rules.keeping.digests import Digest, sha256_of
 from rules.keeping.files import put_in_place
+from rules.sources import space
+from rules.sources.body import unlogged
+from rules.url import Url, shown
 
 if TYPE_CHECKING:
     import httpx
@@ -37,13 +39,6 @@ class _Later(Exception):
         self.wait = wait
 
 
-def public(url: str) -> str:
-    """A URL as an error may show it: a user's name, password or signed query never leaves it."""
-    parts = urlsplit(url)
-    host = parts.netloc.rpartition("@")[2]
-    return f"{parts.scheme}://{host}{parts.path}"
-
-
 def download(url: str, expected: Digest, final: Path, partial: Path) -> None:
     """Fetch `url` (http or https) to the file `final`: all of it as `expected`, or nothing.
 
@@ -52,11 +47,21 @@ def download(url: str, expected: Digest, final: Path, partial: Path) -> None:
     """
     import httpx
 
+    unlogged()
     partial.parent.mkdir(parents=True, exist_ok=True)
     headers = {"Accept-Encoding": "identity"}  # a range of compressed bytes is not a range of the file
     with _only(partial), httpx.Client(follow_redirects=True, timeout=TIMEOUT_S, headers=headers) as client:
+        _check_room(url, expected, partial)
         _Download(client, url, expected, partial).run()
         put_in_place(partial, final)
+
+
+def _check_room(url: str, expected: Digest, partial: Path) -> None:
+    got = min(expected.size, partial.stat().st_size) if partial.exists() else 0
+    if lacking := space.lacking(partial.parent, expected.size - got):
+        raise SourceError(
+            f"{shown(url)}: {lacking}", fix="free some space there, or correct its size in models.toml"
+        )
 
 
 @contextmanager
@@ -105,9 +110,10 @@ class _Download:
                 with self.client.stream("GET", self.url, headers=self._headers(start)) as answer:
                     self._receive(answer, start)
             except httpx.TransportError as error:
-                raise _Later(str(error) or type(error).__name__) from None
+                raise _Later(Url.of(self.url).scrub(str(error)) or type(error).__name__) from None
             except (httpx.InvalidURL, httpx.HTTPError) as error:
-                raise self._error(str(error), "correct the source's url in models.toml") from None
+                said = Url.of(self.url).scrub(str(error))
+                raise self._error(said, "correct the source's url in models.toml") from None
         self._check(resumed=start > 0)
 
     def _headers(self, start: int) -> dict[str, str]:
@@ -154,10 +160,10 @@ class _Download:
         self.partial.unlink()
         if resumed:
             raise _Later("its parts are of different versions", 0.0)
-        raise wrong(public(self.url), self.expected, found)
+        raise wrong(shown(self.url), self.expected, found)
 
     def _error(self, cause: str, fix: str) -> SourceError:
-        return SourceError(f"{public(self.url)}: {cause}", fix=fix)
+        return SourceError(f"{shown(self.url)}: {cause}", fix=fix)
 
 
 def wrong(place: str, expected: Digest, found: Digest) -> SourceError:

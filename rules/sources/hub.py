@@ -13,6 +13,7 @@ from rules.errors import SourceError
 from rules.keeping.digests import sha256_of
 from rules.keys import Content
 from rules.sources import space
+from rules.sources.body import unlogged
 from rules.url import scrubbed
 
 NO_HEAD = (405, 501)
@@ -65,6 +66,7 @@ def _fetch_one(options: Mapping[str, Any], path: str, final: Path) -> "Announced
     from huggingface_hub.utils.tqdm import disable_progress_bars
 
     disable_progress_bars()  # ours is the only live line
+    unlogged()
     url = _address(options, path)
     announced = _announced(options, url)
     if lacking := space.lacking(final.parent, announced.size or 0):

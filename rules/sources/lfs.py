@@ -290,13 +290,9 @@ class _Session:
     """Requests to LFS servers, with logins where they are asked for."""
 
     def __init__(self, places: Places) -> None:
-        import logging
-
         import httpx
 
-        # At INFO httpx tells whole URLs, at DEBUG httpcore tells headers: signatures and cookies are in both.
-        for name in ("httpx", "httpcore"):
-            logging.getLogger(name).setLevel(logging.WARNING)
+        body.unlogged()
         self._httpx = httpx
         self._client = httpx.Client(timeout=TIMEOUT_S)
         self._ask = places.login
