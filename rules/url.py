@@ -87,7 +87,7 @@ class Url:
             return {*re.split("[:@]", scp[1] or "")} if scp else set()
         parts = self.parts
         if parts is None:
-            return {self._text.partition("://")[2]}
+            return _pieces(self._text.partition("://")[2])
         named = parts.netloc.rpartition("@")[0]
         user, _, password = named.partition(":")
         found = {named, user, password, parts.query, parts.fragment}
@@ -101,6 +101,13 @@ class Url:
     def scrub(self, text: str) -> str:
         """What a child or a library said of this URL, less its secrets and those of any other URL."""
         return scrubbed(text, self.secrets)
+
+
+def _pieces(rest: str) -> set[str]:
+    """All that may be secret in a URL that cannot be read."""
+    before, _, after = rest.partition("?") if "?" in rest else rest.partition("#")
+    login = before.rpartition("@")[0]
+    return {rest, login, after, *login.split(":"), *re.split("[=&#]", after)}
 
 
 def shown(text: str) -> str:
@@ -171,3 +178,11 @@ def guarded(text: str) -> str:
     text = f"{MASK}@{rest}" if at and not re.search(r"\s", before) else f"{before}{at}{rest}"
     cut = re.search(r"[?#&](?=[^\s]*=)", text)
     return f"{text[: cut.start() + 1]}{MASK}" if cut else text
+
+
+def holds_secrets(text: str) -> bool:
+    """Whether a URL or an scp name in a text has more to it than may be shown."""
+    urls = (found[0].rstrip(_TAIL) for found in _IN_TEXT.finditer(text))
+    told = any(shown(url) != re.sub(r"://(git)@", "://", url) for url in urls)
+    users = (found[0].removesuffix("@") for found in _SCP_IN_TEXT.finditer(text))
+    return told or re.search(r'"\w+::', text) is not None or any(user not in PUBLIC_USERS for user in users)

@@ -204,6 +204,27 @@ def test_paths_may_name_the_files_of_any_model(fetch, tmp_path):
     )
 
 
+def test_a_wrong_path_is_told_what_is_near_it(fetch, tmp_path):
+    repo = made(tmp_path / "repo", {**split(), f"{SECOND}/notes.txt": b"x"})
+    told = refusal(fetch, repo, head(repo), "generic", paths={"model": f"{SECOND}/driving_visoin.onnx"})
+    assert f"{SECOND} has driving_vision.onnx, driving_policy.onnx" in told
+    told = refusal(fetch, repo, head(repo), "generic", paths={"model": "selfdrive/model/models/x.onnx"})
+    assert "selfdrive has modeld" in told
+    told = refusal(fetch, repo, head(repo), "generic", paths={"model": f"{SECOND}/notes.txt/x.onnx"})
+    assert f"{SECOND}/notes.txt is a file" in told
+
+
+def test_a_path_inside_a_submodule_says_so(fetch, tmp_path):
+    inner = made(tmp_path / "inner", split())
+    outer = made(tmp_path / "outer")
+    words = ["-c", "protocol.file.allow=always", "submodule", "add", "--quiet"]
+    run(outer, *words, str(inner), "openpilot")
+    told = refusal(
+        fetch, outer, commit(outer, {}), "generic", paths={"model": f"openpilot/{SECOND}/driving_vision.onnx"}
+    )
+    assert f"openpilot is a submodule, at commit {head(inner)}: its own repository has {SECOND}" in told
+
+
 def test_what_is_no_file_is_refused(fetch, tmp_path):
     repo = made(tmp_path / "repo", {"real.onnx": b"x", "folder/file": b"y"})
     (repo / SECOND).mkdir(parents=True)

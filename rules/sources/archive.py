@@ -259,9 +259,12 @@ def _unpack(member: Member, final: Path) -> None:
     left = member.size
     with reader, final.open("xb") as writer:
         while chunk := reader.read(CHUNK):
-            if (left := left - len(chunk)) < 0:
-                raise zipfile.BadZipFile(f"{final.name} has more than its {member.size:,} bytes")
+            left -= len(chunk)
             writer.write(chunk)
+            if left < 0:
+                break
+    if left:
+        raise zipfile.BadZipFile(f"{final.name} has not the {member.size:,} bytes that are declared")
 
 
 def _check_name(name: str, shown: str) -> None:

@@ -394,7 +394,7 @@ class _Session:
 
     def _send(self, method: str, url: Url, headers: Mapping[str, str], body: bytes) -> "httpx.Response":
         if url.parts is None:
-            raise Refused(f"{url} cannot be asked for with HTTP")
+            raise Refused(f"{_named(url)} cannot be asked for with HTTP")
         bare, inline = url.without_login()
         url, origin = Url.of(bare), url.origin
         if inline:
@@ -420,9 +420,14 @@ class _Session:
             self._httpx.InvalidURL,
             ValueError,  # a header that is not ASCII
         ):
-            raise Refused(f"{url} cannot be asked for with HTTP") from None
+            raise Refused(f"{_named(url)} cannot be asked for with HTTP") from None
         except self._httpx.TransportError as error:
             raise Again(f"no answer ({type(error).__name__})") from None
+
+
+def _named(url: Url) -> str:
+    # What is no URL may be anything, a secret among them.
+    return str(url) if "://" in url.reveal() else "what it names"
 
 
 def _has_login(headers: Mapping[str, str]) -> bool:

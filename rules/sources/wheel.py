@@ -57,6 +57,8 @@ def _unpack(archive: zipfile.ZipFile, member: str, final: Path) -> None:
     try:
         with archive.open(member) as reader, final.open("xb") as writer:
             shutil.copyfileobj(reader, writer, CHUNK)
+            if writer.tell() != size:
+                raise zipfile.BadZipFile(f"it has not the {size:,} bytes that are declared")
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
         raise SourceError(f"{member}: cannot be unpacked: {error}", fix="name another version") from None
 
