@@ -17,6 +17,7 @@ from rules.keeping.records import Output, Record
 from rules.keeping.reuse import Reuse
 from rules.keys import Content, differences, key_of
 from rules.step import Made, Step
+from rules.url import hidden
 from rules.workspace import Workspace
 
 LOG_TAIL_LINES = 20
@@ -339,7 +340,7 @@ def _note_failure(step: Step, workspace: Workspace, cause: str) -> None:
         "step": step.task,
         "cause": cause,
         "log": f"logs/{log.name}",
-        "log_tail": tail,
+        "log_tail": [hidden(line) for line in tail],
         "next": f"doit {step.task}",
     }
     with contextlib.suppress(OSError, WorkspaceError):  # on a full disk the message on the screen has to do

@@ -14,6 +14,7 @@ from typing import Any
 
 from rules import flags, layouts
 from rules.keeping import files
+from rules.url import holds_secrets
 
 Table = dict[str, Any]
 
@@ -225,7 +226,12 @@ def _cached(cache: Path, digest: str) -> Table | None:
 
 
 def _keep(cache: Path, digest: str, tree: Table) -> None:
-    body = json.dumps(tree, ensure_ascii=False, separators=(",", ":")).encode()
+    text = json.dumps(tree, ensure_ascii=False, separators=(",", ":"))
+    if holds_secrets(text):  # which stay in the one file that its owner wrote them into
+        with contextlib.suppress(OSError):
+            cache.unlink()
+        return
+    body = text.encode()
     with contextlib.suppress(OSError):  # a catalog that cannot be kept is still a catalog
         files.write_bytes(
             cache, b"\n".join((digest.encode(), hashlib.sha256(body).hexdigest().encode(), body))

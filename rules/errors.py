@@ -11,6 +11,8 @@ import errno
 import os
 from collections.abc import Iterable
 
+from rules.url import hidden
+
 FULL = (errno.ENOSPC, errno.EDQUOT)
 CHECK = "check the path, its permissions and the free space"
 RIGHTS = "give yourself the right to it, or name another path"
@@ -49,14 +51,14 @@ def _escaped(letter: str) -> str:
 class YardError(Exception):
     """One sentence that names the model, the file and the cause; `fix` is what to type or change next.
 
-    Commands print `str(error)` on stderr, without a traceback, and exit with `exit_code`.
+    Commands print `str(error)` on stderr, without a traceback, and exit with `exit_code`. Of a URL in it,
+    scheme, host and path are kept.
     """
 
     exit_code = 2
 
     def __init__(self, what: str, *, fix: str = "") -> None:
-        self.what = printable(what)
-        self.fix = printable(fix)
+        self.what, self.fix = printable(hidden(str(what))), printable(hidden(str(fix)))
         super().__init__(self.what)
 
     def __str__(self) -> str:

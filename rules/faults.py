@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from rules import flags, layouts
 from rules.errors import CatalogError, cause
 from rules.releasing import namespace
+from rules.url import guarded
 
 Keys = tuple[str | int, ...]
 Table = dict[str, Any]
@@ -522,8 +523,9 @@ def _origin_contract_problem(releases: dict[str, Table], name: str) -> Iterator[
 
 
 def shown(value: object) -> str:
-    """A TOML value in an error: short, on one line, as the file spells it."""
+    """A TOML value in an error: short, on one line, as the file spells it, less what a URL may hide."""
     if isinstance(value, str):
+        value = guarded(value)
         return json.dumps(value if len(value) <= 60 else value[:59] + "…", ensure_ascii=False)
     if isinstance(value, bool):
         return "true" if value else "false"

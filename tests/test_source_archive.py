@@ -1,10 +1,12 @@
 """Archives: every form, every way to name a member, a pin that holds, and a network that fails."""
 
+import gzip
 import hashlib
 import io
 import os
 import subprocess
 import tarfile
+import tracemalloc
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -329,3 +331,51 @@ def test_any_member_comes_out_as_it_went_in(tmp_path_factory, members, pack):
         assert (
             archive.fetch(options, base, scratch, cache=base / "cache")["model"].read_bytes() == members[name]
         )
+
+
+# ---- what is declared, and what it grows to
+
+
+def test_a_header_that_grows_in_memory_is_refused(tmp_path):
+    size = 1 << 28
+    header = tarfile.TarInfo("x")
+    header.type, header.size = tarfile.GNUTYPE_LONGNAME, size
+    content = gzip.compress(header.tobuf() + bytes(size) + tarred({"model.onnx": b"x"}), 1)
+    (tmp_path / "a.tar.gz").write_bytes(content)
+    tracemalloc.start()
+    try:
+        with pytest.raises(SourceError, match="cannot be unpacked"):
+            fetched(pinned(content, path="a.tar.gz", format="generic"), tmp_path)
+        assert tracemalloc.get_traced_memory()[1] < 32 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_member_has_the_size_that_is_declared(tmp_path):
+    content = zipped({"model.onnx": b"x" * 99})
+    at = content.index(b"PK\x01\x02") + 24  # its size in the archive's own listing
+    content = content[:at] + (98).to_bytes(4, "little") + content[at + 4 :]
+    for number, one in enumerate((content, content[:at] + b"\x64" + content[at + 1 :])):
+        base = tmp_path / str(number)
+        base.mkdir()
+        (base / "a.zip").write_bytes(one)
+        with pytest.raises(SourceError, match="cannot be unpacked"):
+            fetched(pinned(one, path="a.zip", format="generic"), base)
+
+
+def test_a_tar_that_declares_more_than_any_model_has_is_refused(tmp_path):
+    header = tarfile.TarInfo("model.onnx")
+    header.size = 10**17
+    content = header.tobuf(tarfile.GNU_FORMAT) + bytes(1024)
+    (tmp_path / "a.tar").write_bytes(content)
+    with pytest.raises(SourceError, match="cannot be unpacked"):
+        fetched(pinned(content, path="a.tar", format="generic"), tmp_path)
+
+
+def test_an_archive_that_has_no_room_is_not_asked_for(tmp_path):
+    with serving() as server:
+        options = {**pinned(b"x", url=f"{server.url}/a.zip?sig=s3cret"), "size": 10**17}
+        with pytest.raises(SourceError, match="100,000,000,000,000,000 bytes are announced") as caught:
+            fetched(options, tmp_path)
+        assert server.requests == []
+    assert "s3cret" not in str(caught.value)

@@ -167,3 +167,37 @@ def test_the_identity_of_a_bucket_is_its_digests_and_of_a_repository_its_commit(
     assert hub.identity(in_bucket(driving_vision="0" * 64)) != hub.identity(in_bucket())
     assert hub.identity({**REPOSITORY, "revision": "0" * 40}) != hub.identity(REPOSITORY)
     assert hub.identity({**REPOSITORY, "endpoint": "http://mirror"}) == hub.identity(REPOSITORY)
+
+
+# ---- what the hub announces is what has to come
+
+
+@pytest.mark.parametrize("header", ["X-Linked-ETag", "ETag"])
+def test_what_comes_is_what_the_hub_announces(tmp_path, repository, header):
+    place = f"/firestar/models/resolve/{COMMIT}/{FILES['driving_vision']}"
+    announced = {"ETag": '"x"', header: f'"{sha256(VISION)}"', "X-Repo-Commit": COMMIT}
+    repository.headers[place] = {**announced, "X-Linked-Size": str(len(VISION))}
+    assert fetched(REPOSITORY, tmp_path)["driving_vision"] == VISION
+    (tmp_path / "scratch").rename(tmp_path / "first")
+    repository.files[place] = VISION[::-1]
+    told = refusal(REPOSITORY, tmp_path)
+    assert f"the hub announces sha256 {sha256(VISION)}, and sent {sha256(VISION[::-1])}" in told
+
+
+def test_a_file_is_as_large_as_the_hub_announces(tmp_path, repository):
+    place = f"/firestar/models/resolve/{COMMIT}/{FILES['driving_vision']}"
+    repository.headers[place] |= {"X-Linked-Size": "1000"}
+    assert "expected 1,000 bytes, got more" in refusal(REPOSITORY, tmp_path)
+
+
+def test_a_file_that_has_no_room_is_not_asked_for(tmp_path, repository):
+    place = f"/firestar/models/resolve/{COMMIT}/{FILES['driving_policy']}"
+    repository.headers[place] |= {"X-Linked-Size": str(10**17)}
+    assert "100,000,000,000,000,000 bytes are announced" in refusal(REPOSITORY, tmp_path)
+    assert [path.stat().st_size for path in (tmp_path / "scratch").iterdir()] == []
+
+
+def test_another_commit_than_was_asked_for_is_refused(tmp_path, repository):
+    place = f"/firestar/models/resolve/{COMMIT}/{FILES['driving_policy']}"
+    repository.headers[place] |= {"X-Repo-Commit": "f" * 40}
+    assert f"the hub answers for commit {'f' * 40}" in refusal(REPOSITORY, tmp_path)

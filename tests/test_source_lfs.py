@@ -1,21 +1,28 @@
 """Git LFS objects from folders and from a real server on this machine that breaks in every way we know."""
 
 import email.utils
+import gzip
 import hashlib
 import json
 import logging
 import random
+import re
+import shutil
+import subprocess
 import threading
 import time
+import tracemalloc
+import zlib
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from lfs_server import Fault, LfsServer
+from lfs_server import Fault, LfsServer, Seen
 
 from rules.errors import SourceError
 from rules.sources import lfs
 from rules.sources.lfs import Login, Patience, Places, Pointer
+from rules.url import Url
 
 CONTENT = random.Random(5).randbytes(300_000)
 OID = hashlib.sha256(CONTENT).hexdigest()
@@ -48,7 +55,9 @@ def bring(tmp_path):
 
     def call(*urls, folders=(), login=lambda url: None, pointer=POINTER, patience=BRISK):
         final = tmp_path / "model.onnx"
-        lfs.bring(pointer, final, Places(folders, urls, tmp_path / "incoming", login), patience)
+        lfs.bring(
+            pointer, final, Places(folders, [*map(Url.of, urls)], tmp_path / "incoming", login), patience
+        )
         return final.read_bytes()
 
     return call
@@ -81,7 +90,7 @@ def test_a_pointer_is_read_back(oid, size):
     assert lfs.parse(text.encode()) == Pointer(oid.hex(), size)
 
 
-@given(st.binary(max_size=200).filter(lambda content: not content.startswith(lfs.SPEC)))
+@given(st.binary(max_size=200).filter(lambda content: b"version" not in content))
 def test_any_other_content_is_no_pointer(content):
     assert lfs.parse(content) is None
 
@@ -100,6 +109,85 @@ def test_any_other_content_is_no_pointer(content):
 def test_a_damaged_pointer_is_refused(rest):
     with pytest.raises(SourceError, match="damaged Git LFS pointer"):
         lfs.parse(b"version https://git-lfs.github.com/spec/v1\n" + rest.encode())
+
+
+VERSION = "version https://git-lfs.github.com/spec/v1"
+OTHER = "f" * 64
+LINES = [
+    VERSION,
+    f"oid sha256:{OID}",
+    f"oid sha256:{OTHER}",
+    *("size 12", "size 3", "size +4", "size 1_0", "size  7", "size", "size 1 2", "ext-0-foo sha256:" + OTHER),
+    *(
+        "<<<<<<< HEAD",
+        "=======",
+        ">>>>>>> other",
+        "",
+        " ",
+        "x-note hello",
+        "version https://hawser.github.com/spec/v1",
+    ),
+    "version https://git-lfs.github.com/spec/v2",
+]
+
+
+def git_lfs_takes(content, folder):
+    (folder / "pointer").write_bytes(content)
+    command = ["git", "lfs", "pointer", "--check", "--file", str(folder / "pointer")]
+    return subprocess.run(command, capture_output=True, cwd=folder).returncode == 0
+
+
+needs_lfs = pytest.mark.skipif(
+    not shutil.which("git-lfs"), reason="git-lfs is not on this machine, and it is the witness here"
+)
+
+
+@needs_lfs
+@settings(max_examples=120, deadline=None)
+@given(
+    lines=st.lists(st.sampled_from(LINES), max_size=5),
+    ending=st.sampled_from(["\n", "\r\n"]),
+    last=st.booleans(),
+)
+@example(lines=[VERSION, f"oid sha256:{OID}", "size 12"], ending="\n", last=True)
+@example(lines=[VERSION, f"oid sha256:{OID}", "size 12"], ending="\r\n", last=False)
+@example(lines=[VERSION, "", f"oid sha256:{OID}", "size +4"], ending="\n", last=True)
+@example(lines=[VERSION, f"oid sha256:{OID}", f"oid sha256:{OTHER}", "size 12"], ending="\n", last=True)
+@example(lines=[VERSION, "size 12", f"oid sha256:{OID}"], ending="\n", last=True)
+@example(lines=[VERSION, f"oid sha256:{OID}", "size 12", "x-note hello"], ending="\n", last=True)
+@example(
+    lines=[VERSION, "<<<<<<< HEAD", f"oid sha256:{OID}", "=======", f"oid sha256:{OTHER}", "size 3"],
+    ending="\n",
+    last=True,
+)
+def test_what_git_lfs_refuses_is_no_pointer_and_what_it_takes_is(tmp_path_factory, lines, ending, last):
+    content = (ending.join(lines) + ending * last).encode()
+    try:
+        ours = lfs.parse(content)
+    except SourceError as error:
+        assert re.match(r"a damaged Git LFS pointer: line \d+: expected ", str(error))
+        ours = None
+    if any(line.startswith("ext-") for line in lines) or not content.strip():
+        assert ours is None  # git-lfs asks the extension's program; an empty file is one
+        return
+    assert (ours is not None) == git_lfs_takes(content, tmp_path_factory.getbasetemp())
+
+
+def test_a_conflict_is_told_by_its_line():
+    text = (
+        f"{VERSION}\n<<<<<<< HEAD\noid sha256:{OID}\nsize 3\n=======\noid sha256:{OTHER}\nsize 4\n>>>>>>> x\n"
+    )
+    with pytest.raises(SourceError) as caught:
+        lfs.parse(text.encode())
+    assert "line 2: expected oid sha256:<64 hex>, got '<<<<<<< HEAD'" in str(caught.value)
+    assert "the conflict of two pointers is resolved" in str(caught.value)
+
+
+def test_a_pointer_of_nothing_is_an_empty_file(tmp_path):
+    empty = Pointer(hashlib.sha256().hexdigest(), 0)
+    assert lfs.copied(empty, (), tmp_path / "final")
+    assert (tmp_path / "final").read_bytes() == b""
+    assert not lfs.copied(Pointer(OID, 0), (), tmp_path / "other")
 
 
 # ---- folders
@@ -355,7 +443,7 @@ def test_a_batch_answer_that_breaks_off_is_asked_for_again(bring, server):
 
 
 def test_a_second_run_waits_for_the_first_and_uses_what_it_left(server, tmp_path):
-    places = Places((), [server.url], tmp_path / "incoming", lambda url: None)
+    places = Places((), [Url.of(server.url)], tmp_path / "incoming", lambda url: None)
     places.incoming.mkdir()
     final = tmp_path / "model.onnx"
     second = threading.Thread(target=lfs.bring, args=(POINTER, final, places, BRISK))
@@ -414,7 +502,7 @@ def test_a_login_is_asked_for_when_the_server_wants_one(bring, server):
         return Login("ann", "s3cret")
 
     assert bring(server.url, login=login) == CONTENT
-    assert asked == [f"{server.url}/objects/batch"]
+    assert [one.reveal() for one in asked] == [f"{server.url}/objects/batch"]
 
 
 def test_no_login_is_asked_for_or_sent_when_none_is_wanted(bring, server):
@@ -465,3 +553,64 @@ def test_no_secret_is_in_any_log_or_error(bring, server, caplog):
     for secret in ("s3cret", "t0ken", "c00kie", "YW5uOnMzY3JldA"):
         assert secret not in text
         assert secret not in caplog.text
+
+
+# ---- answers that grow, and objects that have no room
+
+
+def bomb(size):
+    """A batch answer that decodes to so many bytes."""
+    packer = zlib.compressobj(9, wbits=31)
+    parts = [packer.compress(bytes(1 << 20)) for _ in range(size >> 20)]
+    return b"".join([*parts, packer.flush()])
+
+
+def test_a_compressed_answer_takes_no_memory(bring, server):
+    server.batch = [Fault(200, {"Content-Encoding": "gzip"}, bomb(1 << 28))]
+    tracemalloc.start()
+    try:
+        assert "its batch answer is longer than 1048576 bytes" in refusal(bring, server.url)
+        assert tracemalloc.get_traced_memory()[1] < 16 << 20
+    finally:
+        tracemalloc.stop()
+    assert server.seen[0].headers["accept-encoding"] == "identity"
+
+
+def test_an_answer_that_is_compressed_all_the_same_is_read(bring, server):
+    request = {"objects": [{"oid": OID, "size": len(CONTENT)}]}
+    answer = server._batch(Seen("POST", "", TYPES, json.dumps({"operation": "download", **request}).encode()))
+    server.batch = [Fault(200, {"Content-Encoding": "gzip"}, gzip.compress(answer))]
+    assert bring(server.url) == CONTENT
+
+
+TYPES = dict.fromkeys(("content-type", "accept"), "application/vnd.git-lfs+json")
+
+
+@pytest.mark.parametrize("size", [10**17, 10**15])
+def test_an_object_that_has_no_room_is_refused_before_its_first_byte(bring, server, tmp_path, size):
+    told = refusal(bring, server.url, pointer=Pointer(OID, size))
+    assert f"Git LFS object {OID}: {size:,} bytes are announced, expected at most " in told
+    assert server.seen == []
+    assert [path.name for path in (tmp_path / "incoming").iterdir()] == [f"{OID}.lock"]
+
+
+def test_what_nobody_can_go_on_with_is_not_kept(bring, server, tmp_path):
+    server.get = [Fault(200, {}, CONTENT + b"more", unsized=True)]
+    assert "got more" in refusal(bring, server.url)
+    assert [path.name for path in (tmp_path / "incoming").iterdir()] == [f"{OID}.lock"]
+
+
+@pytest.mark.parametrize("code", [403, 404, 422])
+def test_a_server_s_own_sentence_is_told(bring, server, code):
+    said = {"message": "This repository is over its data quota.\x1b[2J", "documentation_url": "https://x/"}
+    server.batch = [Fault(code, {}, json.dumps(said).encode())] * 2
+    told = refusal(bring, server.url)
+    assert f"{code}, " in told
+    assert '(it says "This repository is over its data quota.\\x1b[2J")' in told
+    assert "git help credentials" not in told
+
+
+def test_a_server_s_own_sentence_repeats_no_login(bring, server):
+    said = json.dumps({"message": "no: s3cret is wrong, see https://ann:s3cret@x/?t=s3cret"}).encode()
+    server.batch = [Fault(401), Fault(403, {}, said)]
+    assert "s3cret" not in refusal(bring, server.url, login=lambda url: Login("ann", "s3cret"))

@@ -22,6 +22,7 @@ from rules.errors import SourceError
 from rules.sources import git, lfs, ssh
 from rules.sources.refusal import Refused
 from rules.sources.ssh import Address
+from rules.url import Url
 
 FOLDER = "selfdrive/modeld/models"
 MODELS = {name: random.Random(name).randbytes(50_000) for name in ("driving_vision", "driving_policy")}
@@ -204,7 +205,7 @@ def test_the_ssh_that_git_runs(
     monkeypatch: pytest.MonkeyPatch,
     way: str,
 ) -> None:
-    """GIT_SSH is a program and no words; core.sshCommand is that of the clone which names the remote."""
+    """GIT_SSH is a program and no words; core.sshCommand is that of the user."""
     monkeypatch.delenv("GIT_SSH_COMMAND")
     sshd.answers(granted(server))
     clone = tmp_path / "clone"
@@ -217,7 +218,9 @@ def test_the_ssh_that_git_runs(
         monkeypatch.setenv("GIT_SSH", str(program))
         monkeypatch.setenv("GIT_SSH_VARIANT", "ssh")
     else:
-        subprocess.run(["git", "-C", clone, "config", "core.sshCommand", sshd.command], check=True)
+        config = tmp_path / "gitconfig"
+        subprocess.run(["git", "config", "--file", config, "core.sshCommand", sshd.command], check=True)
+        monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(config))
     assert fetch(clone) == MODELS
     assert sshd.asked[0] == f"{bare} download"
 
@@ -262,7 +265,7 @@ def test_an_answer_of_another_form_is_told_and_not_repeated(
 ) -> None:
     sshd.answers(text.replace("URL", server.url), code)
     url = sshd.url(Path("/a/b.git"))
-    places = lfs.Places([], [url], tmp_path / "incoming", lambda url: None)
+    places = lfs.Places([], [Url.of(url)], tmp_path / "incoming", lambda url: None)
     with pytest.raises(SourceError) as caught:
         lfs.bring(lfs.Pointer("0" * 64, 3), tmp_path / "final", places)
     assert f"ssh://127.0.0.1:{sshd.port}/a/b.git: " in str(caught.value)

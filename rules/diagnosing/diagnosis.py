@@ -15,6 +15,7 @@ from rules.counting import counted
 from rules.diagnosing import mismatch, symptoms
 from rules.diagnosing.mismatch import Mismatch, Tensor
 from rules.diagnosing.symptoms import CERTAIN, CONFIDENCES, LIKELY, POSSIBLE, Sign, Symptom
+from rules.url import hidden
 
 if TYPE_CHECKING:
     from rules.graph import Graph
@@ -97,8 +98,11 @@ class Log:
     def evidence(self, offset: int) -> Evidence:
         """The line around `offset`, without what could upset a terminal."""
         start, stop = self.window(offset)
-        start = max(start, offset - SHOWN // 2) if stop - start > SHOWN else start
-        return Evidence(self.line(offset), CONTROL.sub(" ", self.text[start : start + SHOWN]).strip())
+        # A URL is looked at as a whole, before any of it is cut off.
+        line = hidden(self.text[start:stop])
+        at = len(hidden(self.text[start:offset]))
+        first = max(0, at - SHOWN // 2) if len(line) > SHOWN else 0
+        return Evidence(self.line(offset), CONTROL.sub(" ", line[first : first + SHOWN]).strip())
 
     def places(self, sign: Sign) -> Iterator[int]:
         """An offset in each line that shows the sign."""

@@ -5,7 +5,6 @@ Explicit comes first, then what the catalog has, then what the files suggest.
 
 import datetime
 import shutil
-import subprocess
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -181,16 +180,9 @@ def _format_at(ref: str, repository: str | None, asked: Asked) -> str:
 
 
 def _names_at(ref: str, repository: str | None) -> set[str]:
-    from rules.sources.git import PREFIXES
+    from rules.sources.git import names_at
 
-    if repository is None or not Path(repository).is_dir():
-        return set()
-    command = ["git", "-C", repository, "ls-tree", "-r", "--name-only", "-z", ref, "--", *PREFIXES]
-    try:
-        ran = subprocess.run(command, capture_output=True, check=False)
-    except FileNotFoundError:
-        return set()
-    return {Path(one.decode(errors="replace")).name for one in ran.stdout.split(b"\0") if one}
+    return names_at(Path(repository), ref) if repository and Path(repository).is_dir() else set()
 
 
 def _place(roles: Mapping[str, Path], form: str) -> Path | None:

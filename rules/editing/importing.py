@@ -19,6 +19,7 @@ from rules.editing.published import SUPERCOMBO, Manifest, SourceMap, Table
 from rules.errors import SourceError
 from rules.networks import behaviour
 from rules.releasing import namespace
+from rules.url import shown
 
 # What a model without a manifest entry is called until one is imported.
 PLACEHOLDERS = {"version": "v11", "series": "StarPilot", "released": "2026-06-22"}
@@ -326,4 +327,4 @@ def _same(old: Table, new: Table) -> bool:
 def _shown(source: Mapping[str, Any]) -> str:
     if "ref" in source:
         return f"ref {source['ref'][:12]} ({source.get('format')})"
-    return f"{source.get('kind', 'a source')} {source.get('url') or source.get('path') or ''}".strip()
+    return f"{source.get('kind', 'a source')} {shown(source.get('url') or source.get('path') or '')}".strip()

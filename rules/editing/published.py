@@ -15,6 +15,7 @@ from typing import Any
 from rules.errors import SourceError, cause
 from rules.keeping import files
 from rules.keeping.digests import Digest, sha256_of
+from rules.url import shown
 
 Table = dict[str, Any]
 
@@ -176,7 +177,7 @@ def _archive(row: Mapping[str, Any], form: str, folder: Path) -> Table | str:
     key = "url" if re.match(r"(https?|file)://", place) else "path"
     digest = _told_digest(told) or _digest_of({key: place}, folder)
     if digest is None:
-        return f"expected sha256 and size of {place}, got none"
+        return f"expected sha256 and size of {shown(place)}, got none"
     if key == "path":
         place = str(Path(folder, place).resolve())
     return {"kind": "archive", key: place, "sha256": digest.sha256, "size": digest.size, "format": form}

@@ -13,6 +13,7 @@ import contextlib
 import hashlib
 import os
 import queue
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -22,7 +23,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 from rules.counting import counted
 from rules.errors import CatalogError
@@ -31,6 +32,7 @@ from rules.keeping.remote_entry import Blob, Entry, Poisoned, decoded, encoded
 from rules.keeping.reuse import Reuse
 from rules.keeping.signatures import Unsignable, Unsigned, sign, signer
 from rules.keeping.store import Store
+from rules.url import Url
 
 URL_VARIABLE = "MODELS_REMOTE"
 ENTRY_LIMIT = 4 << 20  # bytes; a result with its facts takes some ten thousand
@@ -47,7 +49,7 @@ class Settings:
     signatures count (a file of OpenSSH's allowed signers; without one, nobody's is needed), and the key that
     signs what goes there."""
 
-    url: str
+    url: str = field(repr=False)
     timeout: float = 5.0
     write: bool = True
     trust: Path | None = None
@@ -197,7 +199,8 @@ class Remote:
     def __init__(self, settings: Settings, store: Store) -> None:
         self.settings = settings
         self.store = store
-        self.shown, self._secrets = _without_secrets(settings.url)
+        self._url = Url.of(settings.url)
+        self.shown = str(self._url)
         self._place = _place(settings)
         self._breaker = Breaker(settings.timeout)
         self._refused: set[str] = set()
@@ -385,9 +388,7 @@ class Remote:
         if isinstance(error, ModuleNotFoundError):
             return f"the package {error.name} is missing (pip install 'modelyard[remote]')"
         text = next(iter(str(error).splitlines()), "") or type(error).__name__
-        for secret in self._secrets:
-            text = text.replace(secret, "…")
-        return text
+        return self._url.scrub(text)
 
 
 class Uploads:
@@ -456,13 +457,3 @@ def _is_url(text: str) -> bool:
         return bool(parts.scheme and (parts.netloc or parts.path.strip("/")))
     except ValueError:
         return False
-
-
-def _without_secrets(url: str) -> tuple[str, list[str]]:
-    """The URL fit for a message, and the texts that must never stand in one, the longest first."""
-    parts = urlsplit(url)
-    login, _, host = parts.netloc.rpartition("@")
-    password = parts.password or ""
-    shown = parts._replace(netloc=host, query="", fragment="").geturl()
-    secrets = {login, password, unquote(password), parts.query} - {""}
-    return shown, sorted(secrets, key=len, reverse=True)

@@ -3,10 +3,11 @@
 A member is read from the archive straight into the file of its role, so no name in it can lead elsewhere.
 """
 
+import bz2
 import gzip
 import hashlib
+import io
 import lzma
-import shutil
 import tarfile
 import urllib.request
 import zipfile
@@ -15,16 +16,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from rules.errors import SourceError, fills
 from rules.keeping.digests import CHUNK, Digest, sha256_of
 from rules.keeping.files import opened
 from rules.keys import Content
-from rules.sources.download import download, public, wrong
+from rules.sources import space
+from rules.sources.download import download, wrong
 from rules.sources.local import GENERIC, role_of
 from rules.steps.preflight import MONITORING, POLICIES, SUPERCOMBO, VISION
+from rules.url import Url
 
 ROLES_OF: dict[str, tuple[str, ...]] = {
     "split": (VISION, *sorted(POLICIES)),
@@ -43,9 +46,26 @@ DAMAGE = (
     gzip.BadGzipFile,
 )
 
+COMPRESSED: Mapping[bytes, Callable[[Path], Any]] = {
+    b"\x1f\x8b": gzip.GzipFile,
+    b"BZh": bz2.BZ2File,
+    b"\xfd7zXZ\0": lzma.LZMAFile,
+    b"\x5d\0\0": lzma.LZMAFile,
+}
 ZIP = (b"PK\x03\x04", b"PK\x05\x06")  # asked for at the start: a tar may end in a zip
 
-Openers = Mapping[str, Callable[[], IO[bytes] | None]]
+MOST_MEMBERS = 100_000
+MOST_AT_ONCE = 64 << 20  # bytes that one read may ask for: a tar's own headers say how long they are
+
+
+class Member(NamedTuple):
+    """A file in an archive: its size in bytes as the archive declares it, and how to open it."""
+
+    size: int
+    open: Callable[[], IO[bytes] | None]
+
+
+Members = Mapping[str, Member]
 
 
 def files(options: Mapping[str, object], base: Path) -> Mapping[str, Path]:
@@ -67,7 +87,7 @@ def fetch(options: Mapping[str, Any], base: Path, scratch: Path, *, cache: Path)
     """
     expected = Digest(options["sha256"], options["size"])
     local = local_path(options, base)
-    shown = str(local) if local else public(options["url"])
+    shown = str(local) if local else str(Url.of(options["url"]))
     if local and local.is_dir():
         found = folder_digest(local)
         if found != expected:
@@ -142,18 +162,17 @@ def _file_name(options: Mapping[str, Any]) -> str:
 
 
 @contextmanager
-def _opened(whole: Path, name: str, shown: str) -> Iterator[Openers]:
+def _opened(whole: Path, name: str, shown: str) -> Iterator[Members]:
     try:
         if name.endswith(".onnx"):
-            yield {name: partial(_bytes, whole)}
+            yield {name: Member(whole.stat().st_size, partial(_bytes, whole))}
         elif _head(whole).startswith(ZIP):
             with zipfile.ZipFile(whole) as archive:
-                yield {
-                    one.filename: partial(archive.open, one) for one in archive.infolist() if not one.is_dir()
-                }
+                files = [one for one in archive.infolist() if not one.is_dir()]
+                yield {one.filename: Member(one.file_size, partial(archive.open, one)) for one in files}
         else:
-            with tarfile.open(whole) as tar:
-                yield {one.name: partial(tar.extractfile, one) for one in tar if one.isfile()}
+            with _plain(whole) as plain, tarfile.open(fileobj=_Measured(plain), mode="r:") as tar:
+                yield {one.name: Member(one.size, partial(tar.extractfile, one)) for one in _listed(tar)}
     except DAMAGE as error:
         if fills(error):
             raise
@@ -163,39 +182,92 @@ def _opened(whole: Path, name: str, shown: str) -> Iterator[Openers]:
         ) from None
 
 
+def _plain(path: Path) -> IO[bytes]:
+    """A tar as it is without compression."""
+    head = _head(path)
+    for magic, opener in COMPRESSED.items():
+        if head.startswith(magic):
+            plain: IO[bytes] = opener(path)
+            return plain
+    return _bytes(path)
+
+
+class _Measured(io.RawIOBase):
+    """A stream that gives no more at once than a header may have."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream = stream
+
+    def read(self, size: int = -1) -> bytes:
+        if not 0 <= size <= MOST_AT_ONCE:
+            raise tarfile.ReadError(f"a header of {size:,} bytes")
+        try:
+            return self._stream.read(size)
+        except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
+            raise tarfile.ReadError(str(error)) from None
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        return self._stream.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self._stream.tell()
+
+
+def _listed(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
+    total = 0
+    for number, one in enumerate(tar):
+        total += one.size
+        if number >= MOST_MEMBERS or total > space.LARGEST:
+            raise tarfile.ReadError("more members, or larger ones, than any model has")
+        if one.isfile():
+            yield one
+
+
 def _head(path: Path) -> bytes:
     with opened(path) as file:
-        return file.read(4)
+        return file.read(6)
 
 
 def _bytes(path: Path) -> IO[bytes]:
     return opened(path)
 
 
-def _in_folder(folder: Path) -> Openers:
-    return {name: partial(_bytes, folder / name) for name in _onnx_names(folder)}
+def _in_folder(folder: Path) -> Members:
+    names = _onnx_names(folder)
+    return {name: Member((folder / name).stat().st_size, partial(_bytes, folder / name)) for name in names}
 
 
-def _extracted(options: Mapping[str, Any], openers: Openers, shown: str, scratch: Path) -> dict[str, Path]:
+def _extracted(options: Mapping[str, Any], openers: Members, shown: str, scratch: Path) -> dict[str, Path]:
     for name in sorted(openers):
         _check_name(name, shown)
     onnx = {
-        name.removeprefix("./"): open_it
-        for name, open_it in openers.items()
+        name.removeprefix("./"): member
+        for name, member in openers.items()
         if name.endswith(".onnx") and not PurePosixPath(name).name.startswith("._")
     }
     fetched = {}
     for role, name in _chosen(options, sorted(onnx), shown).items():
         fetched[role] = scratch / f"{role}.onnx"
+        if lacking := space.lacking(scratch, onnx[name].size):
+            raise SourceError(
+                f"{shown}: {name}: {lacking}", fix="free some space there, or name another archive"
+            )
         _unpack(onnx[name], fetched[role])
     return fetched
 
 
-def _unpack(open_it: Callable[[], IO[bytes] | None], final: Path) -> None:
-    reader = open_it()
+def _unpack(member: Member, final: Path) -> None:
+    reader = member.open()
     assert reader is not None  # tarfile's answer for what is no file; those are not among the openers
+    left = member.size
     with reader, final.open("xb") as writer:
-        shutil.copyfileobj(reader, writer, CHUNK)
+        while chunk := reader.read(CHUNK):
+            left -= len(chunk)
+            writer.write(chunk)
+            if left < 0:
+                break
+    if left:
+        raise zipfile.BadZipFile(f"{final.name} has not the {member.size:,} bytes that are declared")
 
 
 def _check_name(name: str, shown: str) -> None:

@@ -12,13 +12,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 from rules.counting import counted
 from rules.errors import SourceError
 from rules.imports import alone
 from rules.keeping.digests import Digest, sha256_of
 from rules.keeping.files import appending, put_in_place, remove
+from rules.sources import space
+from rules.sources.body import unlogged
+from rules.url import Url, shown
 
 if TYPE_CHECKING:
     import httpx
@@ -59,13 +61,6 @@ class _Later(Exception):
         self.wait = wait
 
 
-def public(url: str) -> str:
-    """A URL as an error may show it: a user's name, password or signed query never leaves it."""
-    parts = urlsplit(url)
-    host = parts.netloc.rpartition("@")[2]
-    return f"{parts.scheme}://{host}{parts.path}"
-
-
 def download(url: str, expected: Digest, final: Path, partial: Path) -> None:
     """Fetch `url` (http or https) to the file `final`: all of it as `expected`, or nothing.
 
@@ -75,10 +70,20 @@ def download(url: str, expected: Digest, final: Path, partial: Path) -> None:
     with alone:
         import httpx
 
+    unlogged()
     headers = {"Accept-Encoding": "identity"}  # a range of compressed bytes is not a range of the file
     with _only(partial), httpx.Client(follow_redirects=True, timeout=TIMEOUT_S, headers=headers) as client:
+        _check_room(url, expected, partial)
         _Download(client, url, expected, partial).run()
         put_in_place(partial, final)
+
+
+def _check_room(url: str, expected: Digest, partial: Path) -> None:
+    got = min(expected.size, partial.stat().st_size) if partial.exists() else 0
+    if lacking := space.lacking(partial.parent, expected.size - got):
+        raise SourceError(
+            f"{shown(url)}: {lacking}", fix="free some space there, or correct its size in models.toml"
+        )
 
 
 @contextmanager
@@ -130,9 +135,10 @@ class _Download:
             except Drip as drip:
                 raise _Later(str(drip), 0.0) from None
             except httpx.TransportError as error:
-                raise _Later(str(error) or type(error).__name__) from None
+                raise _Later(Url.of(self.url).scrub(str(error)) or type(error).__name__) from None
             except (httpx.InvalidURL, httpx.HTTPError) as error:
-                raise self._error(str(error), "correct the source's url in models.toml") from None
+                said = Url.of(self.url).scrub(str(error))
+                raise self._error(said, "correct the source's url in models.toml") from None
         self._check(resumed=start > 0)
 
     def _headers(self, start: int) -> dict[str, str]:
@@ -180,10 +186,10 @@ class _Download:
         remove(self.partial)
         if resumed:
             raise _Later("its parts are of different versions", 0.0)
-        raise wrong(public(self.url), self.expected, found)
+        raise wrong(shown(self.url), self.expected, found)
 
     def _error(self, cause: str, fix: str) -> SourceError:
-        return SourceError(f"{public(self.url)}: {cause}", fix=fix)
+        return SourceError(f"{shown(self.url)}: {cause}", fix=fix)
 
 
 def wrong(place: str, expected: Digest, found: Digest) -> SourceError:

@@ -1,18 +1,23 @@
 """Sources on a Hugging Face hub: files of a repository at a commit, or of a bucket, pinned by sha256."""
 
+import io
 import os
-import shutil
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from rules.errors import SourceError, fills
 from rules.imports import alone
 from rules.keeping.digests import sha256_of
 from rules.keys import Content
+from rules.sources import space
+from rules.sources.body import unlogged
+from rules.url import scrubbed
 
+NO_HEAD = (405, 501)
 KINDS = {"datasets": "dataset", "spaces": "space"}  # as in hf:// addresses; without one, a model
 
 
@@ -40,9 +45,8 @@ def fetch(options: Mapping[str, Any], base: Path, scratch: Path, *, cache: Path)
     for role, path in sorted(options["files"].items()):
         fetched[role] = scratch / f"{role}.onnx"
         with _in_words(f"{_place(options)}/{path}"):
-            _fetch_one(options, path, fetched[role], scratch / "hub")
-        _check(options, role, fetched[role])
-    shutil.rmtree(scratch / "hub", ignore_errors=True)
+            announced = _fetch_one(options, path, fetched[role])
+        _check(options, role, fetched[role], announced)
     return fetched
 
 
@@ -56,44 +60,75 @@ def _endpoint(options: Mapping[str, Any]) -> str | None:
     return options.get("endpoint") or os.environ.get("HF_ENDPOINT")
 
 
-def _fetch_one(options: Mapping[str, Any], path: str, final: Path, folder: Path) -> None:
+def _fetch_one(options: Mapping[str, Any], path: str, final: Path) -> "Announced":
+    """Download one file; what the hub says that it is."""
     with alone:
+        from huggingface_hub.file_download import http_get
+        from huggingface_hub.utils._headers import build_hf_headers
         from huggingface_hub.utils.tqdm import disable_progress_bars
 
     disable_progress_bars()  # ours is the only live line
+    unlogged()
+    url = _address(options, path)
+    announced = _announced(options, url)
+    if lacking := space.lacking(final.parent, announced.size or 0):
+        raise SourceError(f"{_place(options)}/{path}: {lacking}", fix="free some space there, then try again")
+    most = announced.size if announced.size is not None else space.free(final.parent)
+    # By a plain GET, which every mirror answers: the hub's own protocols work with none. Not into the user's
+    # cache: a file damaged there would come back for ever.
+    with _Bounded(final, most) as file:
+        http_get(url, file, headers=build_hf_headers(), expected_size=announced.size)
+    return announced
+
+
+class _Bounded(io.FileIO):
+    """A new file of at most so many bytes."""
+
+    def __init__(self, path: Path, most: int) -> None:
+        super().__init__(path, "xb")
+        self._most = most
+
+    def write(self, content: Any) -> int:
+        if self.tell() + len(content) > self._most:
+            raise ValueError(f"expected {self._most:,} bytes, got more")
+        return super().write(content)
+
+
+class Announced(NamedTuple):
+    """What a hub says of a file before it sends it; None for what it does not say."""
+
+    sha256: str | None
+    size: int | None
+    commit: str | None
+
+
+def _announced(options: Mapping[str, Any], url: str) -> Announced:
+    from huggingface_hub.errors import HfHubHTTPError
+    from huggingface_hub.file_download import get_hf_file_metadata
+
+    if "bucket" in options:  # of whose files models.toml has to say the digest
+        return Announced(None, None, None)
+    try:
+        found = get_hf_file_metadata(url, endpoint=_endpoint(options))
+    except HfHubHTTPError as error:
+        if error.response is not None and error.response.status_code in NO_HEAD:
+            return Announced(None, None, None)
+        raise
+    # X-Linked-ETag, or ETag, is the sha256 of a file that the hub keeps in LFS, and X-Linked-Size its size.
+    digest = found.etag if found.etag and re.fullmatch("[0-9a-f]{64}", found.etag) else None
+    return Announced(digest, found.size, found.commit_hash)
+
+
+def _address(options: Mapping[str, Any], path: str) -> str:
+    from huggingface_hub import constants, hf_hub_url
+
+    endpoint = _endpoint(options)
     if "bucket" in options:
-        _from_bucket(options, path, final)
-    else:
-        _from_repository(options, path, folder).replace(final)
-
-
-def _from_repository(options: Mapping[str, Any], path: str, folder: Path) -> Path:
-    with alone:
-        from huggingface_hub import hf_hub_download
-
+        return f"{endpoint or constants.ENDPOINT}/buckets/{options['bucket']}/resolve/{quote(path)}"
     kind, _, rest = options["repo"].partition("/")
     known = KINDS.get(kind)
-    got: str = hf_hub_download(
-        rest if known else options["repo"],
-        path,
-        repo_type=known,
-        revision=options["revision"],
-        local_dir=folder,  # not the user's cache: a file damaged there would come back for ever
-        endpoint=_endpoint(options),
-    )
-    return Path(got)
-
-
-def _from_bucket(options: Mapping[str, Any], path: str, final: Path) -> None:
-    """By the address that the hub resolves for a plain GET; its own protocol works with no mirror."""
-    with alone:
-        from huggingface_hub import constants
-        from huggingface_hub.file_download import http_get
-        from huggingface_hub.utils._headers import build_hf_headers
-
-    url = f"{_endpoint(options) or constants.ENDPOINT}/buckets/{options['bucket']}/resolve/{quote(path)}"
-    with final.open("xb") as file:
-        http_get(url, file, headers=build_hf_headers())
+    repo = rest if known else options["repo"]
+    return hf_hub_url(repo, path, repo_type=known, revision=options["revision"], endpoint=endpoint)
 
 
 @contextmanager
@@ -136,21 +171,30 @@ def _in_words(place: str) -> Iterator[None]:
 
 
 def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+    return scrubbed((str(error).strip().splitlines() or [type(error).__name__])[0])
 
 
-def _check(options: Mapping[str, Any], role: str, path: Path) -> None:
+def _check(options: Mapping[str, Any], role: str, path: Path, announced: Announced) -> None:
+    place = f"{_place(options)}/{options['files'][role]}"
     expected = options.get("sha256", {}).get(role)
     found = sha256_of(path)
     if expected is None and "bucket" in options:
         raise SourceError(
-            f"{_place(options)}/{options['files'][role]}: expected its sha256: a bucket has no versions",
+            f"{place}: expected its sha256: a bucket has no versions",
             fix=f'if these are the right bytes, write sha256.{role} = "{found}" in models.toml',
         )
-    if expected is None:
-        return
-    if found != expected:
+    if expected is not None and found != expected:
         raise SourceError(
-            f"{_place(options)}/{options['files'][role]}: expected sha256 {expected}, got {found}",
+            f"{place}: expected sha256 {expected}, got {found}",
             fix=f"find out why it changed before you correct sha256.{role} in models.toml",
+        )
+    if announced.sha256 not in (None, found):
+        raise SourceError(
+            f"{place}: the hub announces sha256 {announced.sha256}, and sent {found}",
+            fix="try again, or another endpoint: what came is not what its owner put there",
+        )
+    if "revision" in options and announced.commit not in (None, options["revision"]):
+        raise SourceError(
+            f"{place}: the hub answers for commit {announced.commit}",
+            fix="correct revision in models.toml, or try another endpoint",
         )

@@ -10,6 +10,7 @@ import fcntl
 import hashlib
 import http
 import json
+import os
 import re
 import time
 import urllib.parse
@@ -23,19 +24,29 @@ from rules.errors import SourceError
 from rules.imports import alone
 from rules.keeping import files
 from rules.keeping.digests import CHUNK
-from rules.keeping.files import appending, make_folder, remove, replacing
-from rules.sources import ssh
+from rules.keeping.files import appending, make_folder, remove, replacing, write_bytes
+from rules.sources import body, space, ssh
 from rules.sources.download import Drip, Progress
 from rules.sources.refusal import Again, Refused
+from rules.url import Login, Url, printable, scrubbed
 
 if TYPE_CHECKING:
     import httpx
 
-SPEC = b"version https://git-lfs.github.com/spec/v1"
+# What makes a small file one that git-lfs wrote, even if others wrote into it.
+MENTIONS = rb"(?m)^version https?://(git-lfs\.github\.com|hawser\.github\.com|git-media\.io)/"
+VERSIONS = r"https://(git-lfs|hawser)\.github\.com/spec/v1|http://git-media\.io/v/2"
+KEYS = (
+    ("version", VERSIONS, "version https://git-lfs.github.com/spec/v1"),
+    ("oid", r"sha256:[0-9a-f]{64}", "oid sha256:<64 hex>"),
+    ("size", r"\+?[0-9]{1,18}", "size <bytes>"),
+)
+EMPTY = hashlib.sha256().hexdigest()
 LONGEST_POINTER = 1024  # docs/spec.md: a pointer is less than 1024 bytes
 MEDIA_TYPE = "application/vnd.git-lfs+json"
 LONGEST_ANSWER = 1 << 20
 HOPS = 5
+NO_LOGIN = ": git knows no login that this server takes"
 TIMEOUT_S = 30
 
 
@@ -44,13 +55,6 @@ class Pointer(NamedTuple):
 
     oid: str
     size: int
-
-
-class Login(NamedTuple):
-    """A name and a password for one host."""
-
-    user: str
-    password: str
 
 
 @dataclass(frozen=True)
@@ -80,30 +84,47 @@ class Places:
     """
 
     folders: Sequence[Path]
-    urls: Sequence[str]
+    urls: Sequence[Url]
     incoming: Path
-    login: Callable[[str], Login | None]
+    login: Callable[[Url], Login | None]
     ssh_command: Callable[[], str] = lambda: ""
 
 
 def parse(content: bytes) -> Pointer | None:
-    """The pointer that a blob is, or None for any other content. Raises SourceError for a damaged pointer."""
-    if not content.startswith(SPEC):
+    """The pointer that a blob is, or None for any other content. Raises SourceError for a damaged pointer.
+
+    What git-lfs takes is taken: the keys in their order, each once, and nothing else.
+    """
+    if not re.search(MENTIONS, content):
         return None
-    lines = content.decode("utf-8", "replace").splitlines()
-    pairs = dict(line.split(" ", 1) for line in lines if " " in line)
-    oid = re.fullmatch(r"sha256:([0-9a-f]{64})", pairs.get("oid", ""))
-    size = re.fullmatch(r"[0-9]{1,18}", pairs.get("size", ""))
-    if not oid or not size:
-        raise SourceError(
-            f"a damaged Git LFS pointer: expected oid sha256:<64 hex> and size <bytes>, got {lines[1:4]}",
-            fix="pin a commit whose pointer is whole",
-        )
-    return Pointer(oid[1], int(size[0]))
+    values: list[str] = []
+    for number, line in enumerate(content.strip().decode("utf-8", "replace").split("\n"), 1):
+        line = line.removesuffix("\r")
+        key, space_, value = line.partition(" ")
+        expected = KEYS[len(values)] if len(values) < len(KEYS) else ("nothing", "", "")
+        if line and (key != expected[0] or not space_ or not re.fullmatch(expected[1], value)):
+            raise _damaged(number, line, expected[2] or "nothing after its size")
+        values += [value] if line else []
+    if len(values) < len(KEYS):
+        raise _damaged(number + 1, "", KEYS[len(values)][2])
+    return Pointer(values[1].removeprefix("sha256:"), int(values[2]))
+
+
+def _damaged(number: int, line: str, expected: str) -> SourceError:
+    found = f"got {printable(line[:80])!r}" if line else "got the end"
+    fix = "pin a commit whose pointer is whole"
+    if line.startswith(("<<<<<<<", "=======", ">>>>>>>", "|||||||")):
+        fix = "pin a commit in which the conflict of two pointers is resolved"
+    elif re.match(r"ext-[0-9]-\w+ ", line):
+        fix = "name the file in a folder: what the extension of Git LFS made of it is not known here"
+    return SourceError(f"a damaged Git LFS pointer: line {number}: expected {expected}, {found}", fix=fix)
 
 
 def copied(pointer: Pointer, folders: Sequence[Path], final: Path) -> bool:
-    """Whether one of the folders held the object intact, so that it is now at `final`."""
+    """Whether a folder held the object intact, so that it is now at `final`; none need hold an empty one."""
+    if pointer.size == 0 and pointer.oid == EMPTY:
+        write_bytes(final, b"")
+        return True
     return any(_from_folder(folder, pointer, final) is None for folder in folders)
 
 
@@ -120,22 +141,46 @@ def bring(pointer: Pointer, final: Path, places: Places, patience: Patience | No
         tried.append(f"{folder}: {refused}")
     make_folder(places.incoming)
     part = places.incoming / f"{pointer.oid}.part"
-    with locked(places.incoming / f"{pointer.oid}.lock"), _Session(places) as session:
+    with (
+        locked(places.incoming / f"{pointer.oid}.lock"),
+        _Session(places) as session,
+        _bounded(part, pointer),
+    ):
         for url in places.urls:
             try:
                 _download(session, url, pointer, part, final, patience or Patience())
                 return
             except Refused as refused:
-                tried.append(f"{shown(url)}: {refused}")
+                tried.append(f"{url}: {url.scrub(str(refused))}")
     raise _nowhere(pointer, tried)
+
+
+@contextlib.contextmanager
+def _bounded(part: Path, pointer: Pointer) -> Iterator[None]:
+    """Refuse what has no room before its first byte, and leave nothing that nobody could go on with."""
+    if lacking := space.lacking(part.parent, pointer.size - min(pointer.size, _size(part))):
+        part.unlink(missing_ok=True)
+        raise SourceError(
+            f"Git LFS object {pointer.oid}: {lacking}",
+            fix="free some space there; if it cannot be that large, pin a commit whose pointer is right",
+        )
+    try:
+        yield
+    except OSError:
+        part.unlink(missing_ok=True)  # a disk that it filled stays full otherwise
+        raise
+    finally:
+        if _size(part) == 0:
+            part.unlink(missing_ok=True)
 
 
 def _nowhere(pointer: Pointer, tried: Sequence[str]) -> SourceError:
     fix = (
         "name a server that has it in the source: lfs = [URL], or a clone that holds it: repository = FOLDER"
     )
-    if any(re.search(r": 40[13],", line) for line in tried):
-        fix = "let git know a login for that host (git help credentials), then try again"
+    if any(NO_LOGIN in line for line in tried):
+        fix = "let git know a login for that host alone (git help credentials), "
+        fix += "or name the server in the source: lfs = [URL]; then try again"
     elif any("over ssh failed" in line for line in tried):
         fix = "let ssh log in to that host without a question (ssh-add, ~/.ssh/config), then try again"
     answers = "; ".join(tried) or "no place was named"
@@ -150,37 +195,6 @@ def locked(path: Path) -> Iterator[None]:
     with appending(path) as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
-
-
-def shown(url: str) -> str:
-    """A URL without what may be secret: user and password, query (signatures), fragment."""
-    parts = _split(url)
-    if parts is None:
-        return "an unreadable URL"
-    return urllib.parse.urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
-
-
-def without_login(url: str) -> tuple[str, Login | None]:
-    """A URL's user and password taken out of it."""
-    parts = _split(url)
-    if parts is None or "@" not in parts.netloc:
-        return url, None
-    named, _, host = parts.netloc.rpartition("@")
-    user, _, password = named.partition(":")
-    login = Login(urllib.parse.unquote(user), urllib.parse.unquote(password))
-    return urllib.parse.urlunsplit(parts._replace(netloc=host)), login
-
-
-def _split(url: str) -> urllib.parse.SplitResult | None:
-    try:
-        return urllib.parse.urlsplit(url)
-    except ValueError:
-        return None
-
-
-def _origin(url: str) -> tuple[str, str]:
-    parts = _split(url)
-    return (parts.scheme, parts.netloc.rpartition("@")[2]) if parts else ("", url)
 
 
 # ---- objects on this machine
@@ -203,7 +217,15 @@ def _take(held: Path, pointer: Pointer, final: Path) -> None:
         raise Refused("not there") from None
     except OSError as error:
         raise Refused(f"cannot be read ({error.strerror})") from None
-    with source, replacing(final) as target:
+    with source:
+        size = os.fstat(source.fileno()).st_size
+        if size != pointer.size:
+            raise Refused(f"expected {counted(pointer.size, 'byte')}, got {size:,}")
+        _copy(source, pointer, final)
+
+
+def _copy(source: BinaryIO, pointer: Pointer, final: Path) -> None:
+    with replacing(final) as target:
         found = _pour_hashed(source, target)
         if found != pointer:
             raise Refused(_mismatch(pointer, found))
@@ -227,7 +249,7 @@ def _mismatch(expected: Pointer, found: Pointer) -> str:
 
 
 def _download(
-    session: "_Session", url: str, pointer: Pointer, part: Path, final: Path, patience: Patience
+    session: "_Session", url: Url, pointer: Pointer, part: Path, final: Path, patience: Patience
 ) -> None:
     while True:
         fresh = not part.exists()
@@ -244,7 +266,7 @@ def _download(
         return
 
 
-def _complete(session: "_Session", url: str, pointer: Pointer, part: Path, patience: Patience) -> None:
+def _complete(session: "_Session", url: Url, pointer: Pointer, part: Path, patience: Patience) -> None:
     """Ask until `part` has the object's size; a try that brings new bytes sets the count of tries back."""
     tries, most = 0, _size(part)
     while _size(part) != pointer.size or not part.exists():
@@ -263,7 +285,7 @@ def _size(part: Path) -> int:
 class Action(NamedTuple):
     """Where a server says that an object can be downloaded."""
 
-    href: str
+    href: Url
     headers: Mapping[str, str]
 
 
@@ -271,19 +293,15 @@ class _Session:
     """Requests to LFS servers, with logins where they are asked for."""
 
     def __init__(self, places: Places) -> None:
-        import logging
-
         with alone:
             import httpx
 
-        # At INFO httpx tells whole URLs, at DEBUG httpcore tells headers: signatures and cookies are in both.
-        for name in ("httpx", "httpcore"):
-            logging.getLogger(name).setLevel(logging.WARNING)
+        body.unlogged()
         self._httpx = httpx
         self._client = httpx.Client(timeout=TIMEOUT_S)
         self._ask = places.login
         self._ssh_command = places.ssh_command
-        self._grants: dict[str, ssh.Grant] = {}
+        self._grants: dict[Url, ssh.Grant] = {}
         self._logins: dict[tuple[str, str], Login | None] = {}
 
     def __enter__(self) -> "_Session":
@@ -292,50 +310,54 @@ class _Session:
     def __exit__(self, *_: object) -> None:
         self._client.close()
 
-    def action(self, url: str, pointer: Pointer) -> Action:
+    def action(self, url: Url, pointer: Pointer) -> Action:
         """Ask the batch API where the object is. Raises Refused or Again."""
         content = {"operation": "download", "transfers": ["basic"], "hash_algo": "sha256"}
-        body = json.dumps(content | {"objects": [pointer._asdict()]}).encode()
+        asked = json.dumps(content | {"objects": [pointer._asdict()]}).encode()
         server, granted = self._server(url)
-        headers = {**granted, "Accept": MEDIA_TYPE, "Content-Type": MEDIA_TYPE}
-        with self._open("POST", f"{server.rstrip('/')}/objects/batch", headers, body) as response:
-            _check_status(response)
+        headers = {**granted, **body.PLAIN, "Accept": MEDIA_TYPE, "Content-Type": MEDIA_TYPE}
+        batch = Url.of(f"{server.rstrip('/')}/objects/batch")
+        with self._open("POST", batch, headers, asked) as response:
+            self._check_status(response)
             return _action(self._read(response), pointer)
 
-    def _server(self, url: str) -> tuple[str, Mapping[str, str]]:
+    def _server(self, url: Url) -> tuple[str, Mapping[str, str]]:
         """The LFS URL, and headers for it; an ssh server tells both, for a while. Raises Refused."""
-        place = ssh.address(url)
+        place = ssh.address(url.reveal())
         if place is None:
-            return url, {}
+            return url.reveal(), {}
         grant = self._grants.get(url)
         if grant is None or not grant.holds:
             grant = self._grants[url] = ssh.authenticate(place, ssh.program(self._ssh_command))
         return grant.href or ssh.endpoint(place), grant.header
 
+    def _check_status(self, response: "httpx.Response") -> None:
+        if response.is_success:
+            return
+        said = ""
+        with contextlib.suppress(Refused, self._httpx.TransportError):
+            said = body.reason(body.read(response, LONGEST_ANSWER, "its answer"))
+        known = [word for login in self._logins.values() if login for word in (login.password, login.user)]
+        wait_s = _retry_after(response.headers.get("Retry-After", ""))
+        raise _refusal(response.status_code, wait_s, scrubbed(said, tuple(filter(None, known))))
+
     def _read(self, response: "httpx.Response") -> bytes:
-        content = b""
         try:
-            for chunk in response.iter_bytes():
-                content += chunk
-                if len(content) > LONGEST_ANSWER:
-                    raise Refused(f"its batch answer is longer than {LONGEST_ANSWER} bytes")
+            return body.read(response, LONGEST_ANSWER, "its batch answer")
         except self._httpx.TransportError as error:
             raise Again(f"its batch answer broke off ({type(error).__name__})") from None
-        except self._httpx.DecodingError:
-            raise Refused("its batch answer is not encoded as it says") from None
-        return content
 
     def stream(self, action: Action, pointer: Pointer, part: Path) -> None:
         """Add to `part` what it lacks. Raises Refused, or Again with whatever came kept in `part`."""
         if _size(part) > pointer.size:
             remove(part)
         have = _size(part)
-        headers = {**action.headers, "Accept-Encoding": "identity"}
+        headers = {**action.headers, **body.PLAIN}
         if have:
             headers["Range"] = f"bytes={have}-"
         with self._open("GET", action.href, headers) as response:
             if response.status_code != http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
-                _check_status(response)
+                self._check_status(response)
             start = _start(response, have, pointer)
             if start is None:
                 remove(part)
@@ -365,7 +387,7 @@ class _Session:
 
     @contextlib.contextmanager
     def _open(
-        self, method: str, url: str, headers: Mapping[str, str], body: bytes = b""
+        self, method: str, url: Url, headers: Mapping[str, str], body: bytes = b""
     ) -> Iterator["httpx.Response"]:
         """Send, follow redirects with the method kept, log in when told to."""
         for _ in range(HOPS + 1):
@@ -379,11 +401,11 @@ class _Session:
                 response.close()
         raise Refused(f"redirects more than {HOPS} times")
 
-    def _send(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> "httpx.Response":
-        if _split(url) is None:
-            raise Refused(f"{shown(url)} cannot be asked for with HTTP")
-        url, inline = without_login(url)
-        origin = _origin(url)
+    def _send(self, method: str, url: Url, headers: Mapping[str, str], body: bytes) -> "httpx.Response":
+        if url.parts is None:
+            raise Refused(f"{_named(url)} cannot be asked for with HTTP")
+        bare, inline = url.without_login()
+        url, origin = Url.of(bare), url.origin
         if inline:
             self._logins.setdefault(origin, inline)
         response = self._once(method, url, headers, body)
@@ -393,13 +415,13 @@ class _Session:
         self._logins[origin] = self._ask(url)
         return self._once(method, url, headers, body)
 
-    def _once(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> "httpx.Response":
-        login = None if _has_login(headers) else self._logins.get(_origin(url))
+    def _once(self, method: str, url: Url, headers: Mapping[str, str], body: bytes) -> "httpx.Response":
+        login = None if _has_login(headers) else self._logins.get(url.origin)
         if login:
             text = base64.b64encode(f"{login.user}:{login.password}".encode()).decode()
             headers = {**headers, "Authorization": f"Basic {text}"}
         try:
-            request = self._client.build_request(method, url, headers=headers, content=body or None)
+            request = self._client.build_request(method, url.reveal(), headers=headers, content=body or None)
             return self._client.send(request, stream=True)
         except (
             self._httpx.UnsupportedProtocol,
@@ -407,43 +429,41 @@ class _Session:
             self._httpx.InvalidURL,
             ValueError,  # a header that is not ASCII
         ):
-            raise Refused(f"{shown(url)} cannot be asked for with HTTP") from None
+            raise Refused(f"{_named(url)} cannot be asked for with HTTP") from None
         except self._httpx.TransportError as error:
             raise Again(f"no answer ({type(error).__name__})") from None
+
+
+def _named(url: Url) -> str:
+    # What is no URL may be anything, a secret among them.
+    return str(url) if "://" in url.reveal() else "what it names"
 
 
 def _has_login(headers: Mapping[str, str]) -> bool:
     return any(name.lower() == "authorization" for name in headers)
 
 
-def _redirected(url: str, location: str, headers: Mapping[str, str]) -> tuple[str, Mapping[str, str]]:
+def _redirected(url: Url, location: str, headers: Mapping[str, str]) -> tuple[Url, Mapping[str, str]]:
     """The next URL, and the headers that may go there: what is secret stays with its host."""
     try:
-        after = urllib.parse.urljoin(url, location)
+        after = Url.of(urllib.parse.urljoin(url.reveal(), location))
     except ValueError:
         raise Refused("redirects to an unreadable URL") from None
-    if _origin(url) == _origin(after):
+    if url.origin == after.origin:
         return after, headers
-    if url.startswith("https:") and not after.startswith("https:"):
-        raise Refused(f"redirects from https to {shown(after)}")
+    if url.origin[0] == "https" and after.origin[0] != "https":
+        raise Refused(f"redirects from https to {after}")
     kept = ("accept", "accept-encoding", "content-type", "range")
     return after, {name: value for name, value in headers.items() if name.lower() in kept}
 
 
-def _check_status(response: "httpx.Response") -> None:
-    code = response.status_code
-    if not response.is_success:
-        raise _refusal(code, _retry_after(response.headers.get("Retry-After", "")))
-
-
-def _refusal(code: int, wait_s: float | None = None) -> Refused | Again:
+def _refusal(code: int, wait_s: float | None = None, said: str = "") -> Refused | Again:
     try:
         phrase = http.HTTPStatus(code).phrase
     except ValueError:
         phrase = "an unknown status"
-    if code == http.HTTPStatus.UNAUTHORIZED or code == http.HTTPStatus.FORBIDDEN:
-        phrase += ": git knows no login that this server takes"
-    what = f"{code}, {phrase}"
+    unknown = code == http.HTTPStatus.UNAUTHORIZED or (code == http.HTTPStatus.FORBIDDEN and not said)
+    what = f"{code}, {phrase}{NO_LOGIN if unknown else ''}" + (f' (it says "{said}")' if said else "")
     again = code in (http.HTTPStatus.REQUEST_TIMEOUT, http.HTTPStatus.TOO_MANY_REQUESTS) or code >= 500
     return Again(what, wait_s) if again else Refused(what)
 
@@ -466,14 +486,14 @@ def _action(content: bytes, pointer: Pointer) -> Action:
         answer = json.loads(content)
         found: Any = next(one for one in answer["objects"] if one["oid"] == pointer.oid)
         if error := found.get("error"):
-            raise _refusal(int(error["code"]))
+            raise _refusal(int(error["code"]), said=body.reason(json.dumps(error).encode()))
         if int(found.get("size", pointer.size)) != pointer.size:
             raise Refused(
                 f"expected {counted(pointer.size, 'byte')}, its batch answer says {int(found['size']):,}"
             )
         download = found["actions"]["download"]
         headers = {str(name): str(value) for name, value in (download.get("header") or {}).items()}
-        return Action(str(download["href"]), headers)
+        return Action(Url.of(download["href"]), headers)
     except (
         LookupError,
         ValueError,

@@ -8,20 +8,19 @@ import json
 import os
 import re
 import shlex
-import signal
-import subprocess
 import time
 import urllib.parse
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from rules.sources import child
 from rules.sources.refusal import Refused
+from rules.url import printable, scrubbed
 
 SCHEMES = ("ssh", "git+ssh", "ssh+git")
 COMMAND = "git-lfs-authenticate"
 TIMEOUT_S = 60
-LOGIN_IN_URL = re.compile(r"(?<=://)[^/\s'\"]*@|[^/\s'\"]+:[^/\s'\"]*@")
 SCP = re.compile(r"(?:([^@/]+)@)?(?:\[([^\]]+)\]|([^:/\[\]@]+)):(?!//)(.*)", re.DOTALL)
 
 
@@ -112,27 +111,14 @@ def authenticate(place: Address, ssh: Sequence[str]) -> Grant:
 def _said(words: Sequence[str]) -> bytes:
     """What a command prints; in a session of its own it has no terminal to ask a question on."""
     try:
-        process = subprocess.Popen(
-            words,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env={**os.environ, "LC_ALL": "C"},
-            start_new_session=True,
-        )
-    except OSError as error:
-        raise Refused(f"{words[0]} cannot be run ({error.strerror})") from None
-    with process:
-        try:
-            out, err = process.communicate(timeout=TIMEOUT_S)
-        except BaseException as error:
-            os.killpg(process.pid, signal.SIGKILL)
-            if isinstance(error, subprocess.TimeoutExpired):
-                raise Refused(f"no answer over ssh within {TIMEOUT_S} s") from None
-            raise
-    if process.returncode:
-        raise Refused(f"{COMMAND} over ssh failed ({process.returncode}): {cause(err, 'without a word')}")
-    return out
+        ran = child.run(words, {**os.environ, "LC_ALL": "C"}, within_s=TIMEOUT_S)
+    except child.Missing as error:
+        raise Refused(f"{error} cannot be run (No such file or directory)") from None
+    except child.TooLong as error:
+        raise Refused(f"no answer over ssh: {error}") from None
+    if ran.returncode:
+        raise Refused(f"{COMMAND} over ssh failed ({ran.returncode}): {cause(ran.stderr, 'without a word')}")
+    return ran.stdout
 
 
 def cause(stderr: bytes, otherwise: str) -> str:
@@ -140,7 +126,7 @@ def cause(stderr: bytes, otherwise: str) -> str:
     lines = [line.strip() for line in stderr.decode("utf-8", "replace").splitlines()]
     # The first is the cause (ssh's own words, say); what git makes of it comes after it.
     telling = [line for line in lines if line and not line.lower().startswith(("warning", "hint"))]
-    return LOGIN_IN_URL.sub("", telling[0] if telling else otherwise)
+    return printable(scrubbed(telling[0])) if telling else otherwise
 
 
 def _grant(content: bytes, asked: float) -> Grant:

