@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 from rules import flags
 from rules.buildscripts.script import MOST_PATHS, Bundle, Found, Interpreter, assignments, maximal
 from rules.errors import SourceError
+from rules.keeping import files
 
 LARGEST: Final = 1 << 20  # bytes of a build script
 MOST: Final = 20_000  # files of a tree
@@ -149,7 +150,9 @@ def _walk(top: Path) -> Iterator[Path]:
 def _mentions(file: Path) -> bool:
     """Whether a file of a tree is worth a look."""
     try:
-        return file.stat().st_size <= LARGEST and re.search(rb"\bDEV\b", file.read_bytes()) is not None
+        return (
+            file.stat().st_size <= LARGEST and re.search(rb"\bDEV\b", files.read(file, LARGEST)) is not None
+        )
     except OSError:
         return False
 
@@ -163,7 +166,7 @@ def read(file: Path, names: Collection[str]) -> list[Bundle]:
     Raises SourceError when the file cannot be read or is too large to be a build script.
     """
     try:
-        raw = file.read_bytes() if file.stat().st_size <= LARGEST else None
+        raw = files.read(file, LARGEST) if file.stat().st_size <= LARGEST else None
     except OSError as error:
         raise SourceError(f"{file}: cannot be read: {error.strerror}", fix="name a build script") from None
     if raw is None:
