@@ -49,12 +49,7 @@ def _wanted(evidence: Evidence, name: str) -> tuple[list[str], dict[str, Any]]:
 
 def _driving_values(request: Mapping[str, Any]) -> dict[str, Any]:
     model = Histories(request)
-    images = ["img_q", "big_img_q"] if request["contract"] == "warp" else []
-    said: dict[str, Any] = {
-        "policy_input_keys": model.keys,
-        "image_history_pipeline": request["contract"],
-        "warp_input_keys": [*images, "tfm", "big_tfm", "frame", "big_frame"],
-    }
+    said: dict[str, Any] = {"image_history_pipeline": request["contract"]}
     if request.get("behavior_version"):
         said["behavior_version"] = request["behavior_version"]
     return said if model.whole else said | {"policy_order": model.order}
@@ -83,7 +78,8 @@ def _networks(evidence: Evidence) -> Iterator[tuple[str, str, Mapping[str, Any]]
     for name, about in evidence.seen["about"].items():
         for role, metadata in about["metadata"].items():
             file = name.removesuffix("_metadata.pkl").removeprefix("driving_")
-            yield name, role if role in networks else file, metadata
+            known = [one for one in (role, file) if one in networks]
+            yield name, known[0] if known else next(iter(networks)), metadata
 
 
 def _width(network: Mapping[str, Any]) -> int | None:
