@@ -136,9 +136,31 @@ def shapes(evidence: Evidence) -> Iterator[Finding]:
     for name, role, metadata in _networks(evidence):
         for side in ("inputs", "outputs"):
             specs = evidence.request["networks"][role][side].items()
-            own = {one: spec["shape"] for one, spec in specs}
-            good = metadata[side] == own
-            yield Finding("shapes", f"{name}: {role} {side}", _named(metadata[side]), _named(own), good)
+            own, said = {one: spec["shape"] for one, spec in specs}, metadata[side]
+            good = list(said) == list(own) and all(_fits(said[one], own[one]) for one in own)
+            yield Finding("shapes", f"{name}: {role} {side}", _named(said), _named(own), good)
+    yield from _given(evidence)
+
+
+def _given(evidence: Evidence) -> Iterator[Finding]:
+    """What comes out of each network, against what its ONNX file declares; drivers get float32 of any."""
+    as_declared = evidence.request["layout"] == GENERIC
+    first = {role: seen for step in evidence.seen["replay"][:1] for role, seen in step["networks"].items()}
+    for role, seen in first.items():
+        declared = evidence.request["networks"][role]["outputs"].items()
+        for (name, spec), (dtype, shape) in zip(declared, seen["given"], strict=False):
+            wanted = spec["dtype"] if as_declared else "float32"
+            good = dtype == wanted and _fits(shape, spec["shape"])
+            subject, limit = f"{role} output {name}", f"{wanted} {_shape(spec['shape'])} as declared"
+            yield Finding("shapes", subject, f"{dtype} {_shape(shape)}", limit, good)
+
+
+def _fits(shape: list[int], declared: list[Any]) -> bool:
+    """Whether a shape is one that is declared; a size without a number may be any."""
+    pairs = zip(shape, declared, strict=False)
+    return len(shape) == len(declared) and all(
+        own in (one, None) or isinstance(own, str) for one, own in pairs
+    )
 
 
 def _named(shapes: Mapping[str, list[Any]]) -> str:

@@ -34,6 +34,8 @@ STAGES: tuple[Mapping[str, Gate], ...] = (
     },
     {
         "replay": behaviour.replay,
+        "client": behaviour.client,
+        "inputs": behaviour.inputs,
         "seed": behaviour.seed,
         "finite": behaviour.finite,
         "zero": behaviour.zero,
