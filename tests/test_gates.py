@@ -174,6 +174,10 @@ def mutated(project: Project, model_id: str, how: str) -> Path:
         ("depth", "pop", "another_skip", "frame_skip: expected 4, got 2"),
         ("slices", "mlp", "long_slice", "model.right: expected 4:8 of 8 columns, got 4:9"),
         ("size", "mlp", "ballast", "got 17,[0-9,]+ bytes|got 18,[0-9,]+ bytes"),
+        ("client", "pop", "old_policy_input_keys", "it stops after 0: KeyError: 'desire_pulse'"),
+        ("client", "pop", "old_warp_input_keys", "it stops after 0: KeyError: 'frame'"),
+        ("client", "pop", "too_few_keys", "it stops after 0: .*args mismatch in JIT"),
+        ("inputs", "mlp", "writes_to_its_input", "run_model: .*got writes to input"),
         (
             "replay",
             "mlp",

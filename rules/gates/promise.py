@@ -39,7 +39,9 @@ def calls(request: Mapping[str, Any]) -> dict[str, Call]:
 
 def written(request: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
     """What each capture, by its label, may write to: queues that it moves on; all else is its caller's."""
-    if request["layout"] == "openpilot-split":  # handed back what a warp returned, its next call fills it anew
+    if (
+        request["layout"] == "openpilot-split"
+    ):  # handed back what a warp returned, its next call fills it anew
         return {label: ("0", "3") for label, _ in _frames(request)}
     if request["layout"] not in ("starpilot-single", "iqpilot-supercombo"):
         return {}
