@@ -1,4 +1,4 @@
-"""What a network without a contract is fed: indices within their tables, and ranges that the catalog states."""
+"""What a network without a contract is fed: indices within their tables, ranges that the catalog states."""
 
 import re
 from pathlib import Path
