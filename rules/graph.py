@@ -309,6 +309,7 @@ class Graph:
             "cameras": [str(camera) for camera in unit.cameras],
             "frame_skip": unit.frame_skip or f"{self.catalog.defaults.frame_skip}, or 1 at full rate",
             "type": unit.type or "by files",
+            **({"form": layouts.FORMS[unit.layout]} if unit.layout in layouts.FORMS else {}),
             **unit.options,
         }
 

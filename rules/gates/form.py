@@ -101,9 +101,12 @@ def _shown(ends: list[int | None] | None) -> str:
 def devices(evidence: Evidence) -> Iterator[Finding]:
     """Each capture ran on the device that the flag set promises, and otherwise on the host's NPY only.
 
-    Frames lie on FRAME_DEV, and a policy takes what the warp's device made, so both may show.
+    Frames lie on FRAME_DEV, and a policy takes what the warp's device made, so both may show; so do the
+    networks' device in a warp that keeps the image queues, since a runtime has all queues there.
     """
-    flags = evidence.flags
+    flags, request = evidence.flags, evidence.request
+    queued = request.get("layout") == SINGLE and request.get("contract") == "warp"
+    queues = {flags.expected_device} if queued else set()
     frames = flags.values.get("FRAME_DEV", flags.warp_device)
     warps = {f"{width}x{height}" for width, height in evidence.cameras}
     for label, capture in evidence.seen["captures"].items():
@@ -111,8 +114,9 @@ def devices(evidence: Evidence) -> Iterator[Finding]:
             (flags.warp_device, frames) if label in warps else (flags.expected_device, flags.warp_device)
         )
         found = set(capture["devices"])
-        good = own in found and found <= {own, other, HOST_DEVICE}
-        limit = _listed(dict.fromkeys((own, other, HOST_DEVICE)))
+        allowed = dict.fromkeys((own, other, *(queues if label in warps else ()), HOST_DEVICE))
+        good = own in found and found <= allowed.keys()
+        limit = _listed(allowed)
         yield Finding("devices", label, _listed(sorted(found)), limit, good)
 
 

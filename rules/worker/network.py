@@ -34,7 +34,8 @@ class Network:
         """
         runner = OnnxRunner(self.path)
         protect(runner)
-        Tensor.realize(*(value for value in runner.graph_values.values() if isinstance(value, Tensor)))
+        if weights := [value for value in runner.graph_values.values() if isinstance(value, Tensor)]:
+            Tensor.realize(*weights)
         outputs = runner({name: self._blank(spec) for name, spec in self.spec["inputs"].items()})
         self.computed = {name: tuple(map(int, output.shape)) for name, output in outputs.items()}
         return runner
