@@ -24,10 +24,10 @@ def saved(
     path: Path,
     nodes: list[Any],
     inputs: dict[str, tuple[int, tuple[int, ...]]],
-    output: tuple[int, ...],
+    output: tuple[int | str, ...],
     tensors: dict[str, Any] | None = None,
 ) -> Path:
-    """An ONNX file of opset 17 whose output is `y`, float32."""
+    """An ONNX file of opset 17 that declares its output `y` as float32."""
     value = helper.make_tensor_value_info
     kept = [numpy_helper.from_array(np.array(one), name) for name, one in (tensors or {}).items()]
     given = [value(name, kind, shape) for name, (kind, shape) in inputs.items()]
@@ -145,9 +145,12 @@ def fed(tmp_path_factory: pytest.TempPathFactory) -> Project:
     scattered = [made("ScatterND", "x", "at", "u", "s"), made("Add", "s", "x", "y")]
     row = np.float32([[0.5, -3.5, 9, 2, 1]])
     saved(odd / "put.onnx", scattered, X, (2, 5), {"at": np.int64([[1]]), "u": row})
+    saved(odd / "open.onnx", [made("Mul", "x", "x", "y")], X, ("n", 5))
+    saved(odd / "type.onnx", [made("Cast", "x", "y", to=TensorProto.INT32)], X, (2, 5))
     saved(odd / "shape.onnx", [made("Transpose", "x", "y", perm=[1, 0])], X, (2, 5))
     project.catalog = "".join(
-        (generic("rows"), generic("steep", "feed = { x = [-100, 100] }"), generic("put"), generic("shape"))
+        generic(name, *(("feed = { x = [-100, 100] }",) if name == "steep" else ()))
+        for name in ("rows", "steep", "put", "shape", "type", "open")
     )
     project.doit("-n", "2", "--continue", fails=True)
     return project
@@ -178,6 +181,21 @@ def test_an_operator_that_assigns_leaves_its_input_alone(fed: Project) -> None:
 def test_an_output_of_another_shape_than_declared_is_refused(fed: Project) -> None:
     cause = fed.record("shape_failure")["cause"]
     assert re.search(r"model output y: expected float32 2x5 as declared, got float32 5x2", cause), cause
+
+
+def test_an_output_of_another_type_than_declared_is_refused(fed: Project) -> None:
+    cause = fed.record("type_failure")["cause"]
+    assert re.search(r"shapes of model output y: expected float32 2x5 as declared, got int32 2x5", cause), (
+        cause
+    )
+
+
+def test_an_artifact_tells_the_shape_that_comes_out(fed: Project) -> None:
+    """Where the file leaves a size open, too."""
+    gates = fed.record("open_validation")["facts"]["gates"]
+    shapes = {one["subject"]: one["value"] for one in gates if one["gate"] == "shapes"}
+    assert shapes["artifact: model outputs"] == "y 2x5"
+    assert shapes["model output y"] == "float32 2x5"
 
 
 def test_only_a_generic_model_may_state_what_it_is_fed(tmp_path: Path) -> None:
