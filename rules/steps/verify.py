@@ -5,6 +5,7 @@ The compile itself is no witness: a capture can be right in the process that mad
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +35,6 @@ STAGES: tuple[Mapping[str, Gate], ...] = (
     },
     {
         "replay": behaviour.replay,
-        "client": behaviour.client,
-        "inputs": behaviour.inputs,
         "seed": behaviour.seed,
         "finite": behaviour.finite,
         "zero": behaviour.zero,
@@ -43,7 +42,9 @@ STAGES: tuple[Mapping[str, Gate], ...] = (
         "reference": numbers.reference,
         "pose": numbers.pose,
     },
+    {"client": behaviour.client, "inputs": behaviour.inputs},
 )
+WITHOUT_REFERENCE = tuple(takewhile(lambda stage: "reference" not in stage, STAGES))
 GATES = tuple(name for stage in STAGES for name in stage)
 SKIPPABLE = ("size", "seed", "zero", "constant", "reference", "pose")  # what an odd network may rightly fail
 VERIFIED_ON = ("device", "machine", "renderer", "arch")
@@ -102,7 +103,7 @@ def verify(case: Case, source: Record, scratch: Path, run: Run) -> dict[str, Any
         )
 
     def check(seen: Facts) -> None:
-        judge(case.id, evidence(seen), case.skip, STAGES[:-1])
+        judge(case.id, evidence(seen), case.skip, WITHOUT_REFERENCE)
 
     whole = evidence(*observe(case, scratch, run, check))
     return facts(whole, judge(case.id, whole, case.skip), case.skip)
