@@ -8,6 +8,7 @@ import contextlib
 import hashlib
 import json
 import platform
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -101,6 +102,7 @@ class Model:
     contract: str
     uses_external_gpu: bool
     layout: str = layouts.RELEASED
+    feed: Mapping[str, list[float]] = field(default_factory=dict)  # of a generic one: input → [low, high]
     skip_gates: tuple[str, ...] = ()
 
 
@@ -338,6 +340,7 @@ def _model_row(table: Table, defaults: Table, cameras: list[list[str]], releases
             contract,
             table.get("uses_external_gpu", False),
             layout,
+            table.get("feed", {}),
             table.get("skip_gates", []),
         ],
     ]

@@ -325,6 +325,9 @@ def _model_problems(raw: Table) -> Iterator[Problem]:
         yield from _entry_problem(releases, model_id, table)
         yield from _layout_problem(model_id, table)
         yield from _gpu_problem(raw, model_id, table)
+        if "feed" in table and table.get("type") != layouts.GENERIC:
+            expected = 'no such key, or type = "generic": a driving model is fed what its runtime feeds it'
+            yield Problem(("models", model_id, "feed"), _listed(table["feed"]), expected)
 
 
 def _date_problem(keys: Keys, text: object) -> Iterator[Problem]:

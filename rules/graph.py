@@ -75,7 +75,9 @@ class Unit:
             model.flags,
             model.toolchain,
             model.cameras,
-            {"layout": layout, "pickle": pickle} | ({} if layout == layouts.GENERIC else driving),
+            {"layout": layout, "pickle": pickle} | ({"feed": model.feed} if model.feed else {})
+            if layout == layouts.GENERIC
+            else {"layout": layout, "pickle": pickle} | driving,
             model.frame_skip,
             (f"onnx:{model.id}", f"candidate:{model.id}", f"pkl:{model.id}"),
             model.skip_gates,
@@ -330,11 +332,12 @@ class Graph:
             "flags": unit.flags.values,
             "toolchain": self.toolchains.identity(unit.toolchain, unit.flags),
             "worker": self.toolchains.worker(),
-            "asked_by": self.toolchains.code("steps/compile.py", "layouts.py"),
+            "asked_by": self.toolchains.code("steps/compile.py", "layouts.py", "networks/indices.py"),
             "device": unit.flags.expected_device,
             "cameras": [str(camera) for camera in unit.cameras],
             "frame_skip": unit.frame_skip or f"{self.catalog.defaults.frame_skip}, or 1 at full rate",
             "type": unit.type or "by files",
+            **({"form": layouts.FORMS[unit.layout]} if unit.layout in layouts.FORMS else {}),
             **unit.options,
         }
 
@@ -359,6 +362,9 @@ class Graph:
             "cameras": [[camera.width, camera.height] for camera in unit.cameras],
             "frame_skip": compiling.frame_skip(found, unit.frame_skip, self.catalog.defaults.frame_skip),
         }
+        if unit.layout == layouts.GENERIC:
+            ((role, only),) = found.items()
+            settings["feed"] = compiling.feed(unit.id, files[role], only, unit.options.get("feed", {}))
         named = compiling.networks(files, found)
         return compiling.request(operation, compiling.kind(found, unit.type), named, settings, outputs)
 

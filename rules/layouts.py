@@ -23,6 +23,11 @@ class Limits(NamedTuple):
     types: tuple[str, ...]
 
 
+# How artifacts of a layout are written, where they were once written otherwise; in build keys.
+FORMS = {
+    RELEASED: "key lists name the runtime's queues",
+    SUPERCOMBO: "metadata is flat",
+}
 LIMITS = {
     SPLIT: Limits("warp", ("vision_policy", "vision_multi_policy")),
     SUPERCOMBO: Limits("policy", ("supercombo",)),

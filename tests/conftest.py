@@ -35,6 +35,16 @@ POLICY = {
     "warp": ["img", "big_img", "feat_q", "desire_q", "packed_npy_inputs"],
     "policy": ["warped", "img_q", "big_img_q", "feat_q", "desire_q", "packed_npy_inputs"],
 }
+HEADS = (  # that a driving client's parser reads of every model
+    *("meta", "desire_pred", "pose", "wide_from_device_euler", "road_transform", "lane_lines"),
+    *("lane_lines_prob", "road_edges", "lead", "lead_prob", "plan", "desire_state"),
+)
+MORE = {  # and of these
+    "vision-mixer+gru": ("desired_curvature",),
+    "multi-policy": ("desired_curvature", "action"),
+    "supercombo-24": ("desired_curvature", "action"),
+    "supercombo-99": ("desired_curvature", "sim_pose"),
+}
 RELEASES = """
 [release.v22]
 contract = "warp"

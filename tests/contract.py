@@ -228,18 +228,39 @@ def interface(path: Path) -> tuple[dict[str, tuple[int, ...]], dict[str, slice]]
     return shapes, OnlySlices(io.BytesIO(base64.b64decode(text))).load()
 
 
-def with_tinygrad(script: Path, *arguments: object) -> str:
+def with_tinygrad(script: Path, *arguments: object, options: tuple[str, ...] = (), **variables: str) -> str:
     """Run a script in a fresh process on the CPU, as a runtime would; returns what it printed."""
     flags = {"DEV": "CPU:X86", "CC": "echo", "IMAGE": "0", "NUM_CPU_THREADS": "1", "PARALLEL": "0"}
     done = subprocess.run(
-        [sys.executable, str(script), *map(str, arguments)],
-        env={"PATH": PATH, "HOME": os.environ.get("HOME", "/"), "CACHELEVEL": "0", **flags},
+        [sys.executable, *options, str(script), *map(str, arguments)],
+        env={"PATH": PATH, "HOME": os.environ.get("HOME", "/"), "CACHELEVEL": "0", **flags, **variables},
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
+
+
+def as_client(client: str, folder: Path, artifact: Path) -> tuple[dict[str, Any], Any]:
+    """Let a runtime of tests/clients/ drive an artifact: what it told, and its outputs by name.
+
+    Nothing but tinygrad, numpy and the made-up frames can be imported there.
+    """
+    import numpy as np
+
+    site = folder / "site"
+    site.mkdir(parents=True, exist_ok=True)
+    own = Path(np.__file__).parents[1]
+    for name in ("tinygrad", "numpy", "numpy.libs"):
+        if (own / name).exists() and not (site / name).exists():
+            (site / name).symlink_to(own / name)
+    (site / "contract.py").write_bytes(Path(__file__).read_bytes())
+    out = folder / f"{artifact.stem}.npz"
+    script = ROOT / "tests/clients" / f"{client}.py"
+    told = json.loads(with_tinygrad(script, artifact, out, options=("-S",), PYTHONPATH=str(site)))
+    assert not [name for name in told["modules"] if name.partition(".")[0] in ("rules", "onnx")]
+    return told, np.load(out)
 
 
 # ---- what a runtime feeds, from a seed: the same numbers in the test and in the child that it starts

@@ -43,6 +43,38 @@ def another_contract(artifact: Any, request: Any) -> None:
     artifact["image_history_pipeline"] = "policy"
 
 
+def old_policy_input_keys(artifact: Any, request: Any) -> None:
+    """The policy's ONNX inputs in place of a runtime's queues."""
+    artifact["policy_input_keys"] = ["desire_pulse", "traffic_convention", "features_buffer"]
+
+
+def old_warp_input_keys(artifact: Any, request: Any) -> None:
+    """The frames among the queues."""
+    artifact["warp_input_keys"] = [*artifact["warp_input_keys"], "frame", "big_frame"]
+
+
+def too_few_keys(artifact: Any, request: Any) -> None:
+    """A queue that the policy insists on is not listed."""
+    artifact["policy_input_keys"].remove("desire_q")
+
+
+def writes_to_its_input(artifact: Any, request: Any) -> None:
+    """Right outputs, and the caller's buffer is another when they are there."""
+    unit = Generic(request)
+    load(unit.networks)
+
+    def run_model(**inputs: Tensor) -> tuple[Tensor, ...]:
+        outputs = tuple(output.contiguous().realize() for output in unit.model.outputs(inputs))
+        for given in inputs.values():
+            given.assign(given + 1).realize()
+        return outputs
+
+    (spec,) = unit.model.spec["inputs"].values()
+    changed = jit(run_model)
+    changed(input=on_device(np.zeros(spec["shape"], spec["dtype"]), "CPU"))
+    artifact["run_model"] = changed
+
+
 def renamed_argument(artifact: Any, request: Any) -> None:
     """A JIT that wants to be called otherwise."""
     artifact["run_model"].captured.expected_names[:] = ["frames"]
@@ -137,7 +169,7 @@ def mutate(how: str, source: str, target: str, request: Any) -> None:
 
 
 if __name__ == "__main__":
-    asked = json.loads(Path(sys.argv[4]).read_text())
+    asked = json.loads(Path(sys.argv[4]).read_text()) if sys.argv[4] != "{}" else {}
     if sys.argv[1] == "short_memory":
         short_memory({**asked, "outputs": {"artifact": sys.argv[3]}}, sys.argv[2])
     else:

@@ -5,13 +5,14 @@ import shutil
 from pathlib import Path
 
 import pytest
-from conftest import DEPTHS, DRIVING, POLICY, TWINS, WARP, Driver
-from contract import HOSTILE, ROOT, Project, generated, model, with_tinygrad
+from conftest import CAMERAS, DEPTHS, DRIVING, HEADS, MORE, POLICY, STEPS, TWINS, WARP, Driver
+from contract import HOSTILE, ROOT, Project, as_client, generated, model, with_tinygrad
 
 from rules.keeping.digests import Digests, sha256_of
 from rules.keeping.store import Store
 
 PROBE = Path(__file__).with_name("probe.py")
+MUTATE = Path(__file__).with_name("mutate.py")
 FRAMES = Path(__file__).with_name("frames.py")
 TYPES = {
     "vision-conv+attention": ("vision_policy", ["vision", "policy"]),
@@ -58,10 +59,46 @@ def test_abi(drive: Driver, model_id: str) -> None:
     assert plain["frame_skip"] == (1 if architecture == "supercombo-99" else 4)
     assert plain["behavior_version"] == "v11"
     assert plain["image_history_pipeline"] == driven.contract
-    assert plain["warp_input_keys"] == WARP[driven.contract]
-    assert plain["policy_input_keys"] == [name for name in driven.shapes if "img" not in name]
+    assert plain["warp_input_keys"] == [n for n in WARP[driven.contract] if "frame" not in n]
+    handed = ("img", "big_img", "warped")  # what the warp made
+    assert plain["policy_input_keys"] == [n for n in POLICY[driven.contract] if n not in handed]
     assert plain.get("policy_order") == (None if whole else [role for role in roles if role != "vision"])
     assert list(driven.abi["metadata"]) == roles
+
+
+@pytest.mark.parametrize("model_id", BOTH)
+def test_starpilot_s_runtime_drives_it(everything: Project, drive: Driver, model_id: str) -> None:
+    """By what the artifact says of itself; the probe, which goes by the documents, gets the same numbers."""
+    artifact = everything.path(f"compiled/{model_id}_driving_tinygrad.pkl")
+    told, arrays = as_client("starpilot", drive.folder, artifact)
+    architecture = DRIVING[model_id.removesuffix("-p")]
+    for camera in CAMERAS:
+        assert told["heads"][camera] == [sorted({*HEADS, *MORE.get(architecture, ())})] * 10
+        for step in range(STEPS):
+            for index, output in enumerate(drive(model_id).outputs(camera, step)):
+                assert (arrays[f"{camera}.{step}.out.{index}"] == output).all()
+
+
+def test_the_driver_s_runtime_watches(everything: Project, tmp_path: Path) -> None:
+    told, arrays = as_client("dmonitoring", tmp_path, everything.path("driver-monitoring"))
+    assert {camera: len(frames) for camera, frames in told["heads"].items()} == dict.fromkeys(CAMERAS, 10)
+    assert {len(heads) for frames in told["heads"].values() for heads in frames} == {19}
+    assert len({arrays[name].tobytes() for name in arrays}) == 20  # every frame, on either camera, its own
+
+
+@pytest.mark.parametrize(
+    ("changed", "missing"),
+    [("policy_input_keys", "desire_pulse"), ("warp_input_keys", "frame")],
+)
+def test_a_runtime_dies_of_a_list_that_names_no_queue(
+    everything: Project, tmp_path: Path, changed: str, missing: str
+) -> None:
+    """What every artifact of ours said once: ONNX inputs, and the frames among the warp's queues."""
+    mutated = tmp_path / "mutated.pkl"
+    source = everything.path("compiled/pop_driving_tinygrad.pkl")
+    with_tinygrad(MUTATE, f"old_{changed}", source, mutated, "{}")
+    with pytest.raises(AssertionError, match=f"KeyError: '{missing}'"):
+        as_client("starpilot", tmp_path, mutated)
 
 
 @pytest.mark.parametrize("model_id", BOTH)

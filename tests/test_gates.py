@@ -24,6 +24,7 @@ from rules.gates.evidence import Evidence
 from rules.graph import Unit
 from rules.keeping.digests import Digests, sha256_of
 from rules.keeping.store import Store
+from rules.keys import key_of
 from rules.networks import reference
 from rules.steps.verify import GATES, SKIPPABLE, check_released
 from rules.tasks import Yard
@@ -174,6 +175,10 @@ def mutated(project: Project, model_id: str, how: str) -> Path:
         ("depth", "pop", "another_skip", "frame_skip: expected 4, got 2"),
         ("slices", "mlp", "long_slice", "model.right: expected 4:8 of 8 columns, got 4:9"),
         ("size", "mlp", "ballast", "got 17,[0-9,]+ bytes|got 18,[0-9,]+ bytes"),
+        ("client", "pop", "old_policy_input_keys", "it stops after 0: KeyError: 'desire_pulse'"),
+        ("client", "pop", "old_warp_input_keys", "it stops after 0: KeyError: 'frame'"),
+        ("client", "pop", "too_few_keys", "it stops after 0: .*args mismatch in JIT"),
+        ("inputs", "mlp", "writes_to_its_input", "run_model: .*got writes to input"),
         (
             "replay",
             "mlp",
@@ -221,9 +226,22 @@ def test_a_changed_artifact_is_refused_by_one_gate_alone(
 )
 def test_devices_by_flag_set(flags: dict[str, str], found: dict[str, list[str]], refused: list[str]) -> None:
     """A warp captured on CPU has shipped in a QCOM set."""
+    assert refused_devices(flags, found) == refused
+
+
+def test_a_warp_that_keeps_the_queues_finds_them_on_the_networks_device() -> None:
+    flags = {"DEV": "USB+AMD:LLVM", "WARP_DEV": "QCOM"}
+    found = {"run_policy": ["AMD", "NPY"], "1928x1208": ["AMD", "NPY", "QCOM"]}
+    single = {"layout": "starpilot-single"}
+    assert refused_devices(flags, found, **single, contract="warp") == []
+    assert refused_devices(flags, found, **single, contract="policy") == ["1928x1208"]
+
+
+def refused_devices(flags: dict[str, str], found: dict[str, list[str]], **request: str) -> list[str]:
+    """The captures that the gate on devices refuses."""
     captures = {label: {"devices": devices} for label, devices in found.items()}
     evidence = Evidence(
-        request={"cameras": [[1928, 1208]]},
+        request={"cameras": [[1928, 1208]], **request},
         made={},
         seen={"captures": captures},
         flags=FlagSet("some", flags, None),
@@ -231,7 +249,7 @@ def test_devices_by_flag_set(flags: dict[str, str], found: dict[str, list[str]],
         sizes={},
         weights=0,
     )
-    assert [one.subject for one in form.devices(evidence) if not one.passed] == refused
+    return [one.subject for one in form.devices(evidence) if not one.passed]
 
 
 def test_the_model_of_another_name_is_refused_by_the_reference_alone(yard: Project) -> None:
@@ -275,6 +293,15 @@ def test_every_gate_has_been_seen_to_refuse_alone() -> None:
     marks = test_a_changed_artifact_is_refused_by_one_gate_alone.pytestmark  # type: ignore[attr-defined]
     seen = {row[0] for row in marks[0].args[1]} | {gate for gate, _ in ODD.values()} | {"reference"}
     assert seen == set(GATES)
+
+
+def test_what_was_built_with_other_key_lists_is_stale_and_why_says_so(yard: Project) -> None:
+    record = yard.record("pop_artifact")
+    del record["content"]["settings"]["form"]
+    record["key"] = key_of(record["content"])
+    yard.path("results/pop_artifact.json").write_text(json.dumps(record))
+    told = yard.doit("why", "pop", "candidate").stdout
+    assert "form nothing → key lists name the runtime's queues; nothing else" in told
 
 
 # ---- limits and exceptions that the catalog states

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import CAMERAS, STEPS, Driver
-from contract import Project, generated, model, with_tinygrad
+from conftest import CAMERAS, HEADS, MORE, STEPS, Driver
+from contract import Project, as_client, generated, model
 
 from rules import catalog, layouts
 from rules.errors import CatalogError
@@ -71,30 +71,26 @@ def steps() -> Iterator[str]:
     yield from (f"{camera}.{step}" for camera in CAMERAS for step in range(STEPS))
 
 
-def test_split_networks_say_what_the_single_artifact_says(
-    others: Project, drive: Driver, tmp_path: Path
-) -> None:
-    single, out = drive("elm3"), tmp_path / "out.npz"
-    script = Path(__file__).with_name("modeld.py")
-    with_tinygrad(script, others.path("compiled/elm3-o"), drive.folder / "elm3.json", out)
-    split = np.load(out)
+def test_openpilot_s_runtime_drives_the_split_files(others: Project, drive: Driver, tmp_path: Path) -> None:
+    """It gets what the single artifact of the same networks says, and every head."""
+    single = drive("elm3")
+    told, split = as_client("openpilot", tmp_path, others.path("compiled/elm3-o"))
+    heads = [sorted({*HEADS, *MORE["multi-policy"]})] * 10
+    assert told["heads"] == dict.fromkeys(CAMERAS, heads)
     for key in steps():
-        for index in range(2):
-            assert (split[f"{key}.seen.{index}"] == single.arrays[f"{key}.seen.{index}"]).all()
         for index in range(1 + len(SPLIT)):
             left, right = split[f"{key}.out.{index}"], single.arrays[f"{key}.out.{index}"]
             np.testing.assert_allclose(left, right, rtol=0, atol=1e-5)
 
 
-def test_iqpilot_s_file_says_what_starpilot_s_says(others: Project, drive: Driver, tmp_path: Path) -> None:
-    single, out, plan = drive("ash-p"), tmp_path / "out.npz", tmp_path / "plan.json"
-    same = json.loads((drive.folder / "ash-p.json").read_text())
-    artifact = others.path("compiled/driving_supercombo_ash-i.pkl")
-    plan.write_text(json.dumps(same | {"artifact": str(artifact)}))
-    abi = json.loads(with_tinygrad(Path(__file__).with_name("probe.py"), "drive", plan, out))
+def test_iqpilot_s_runtime_drives_its_file(others: Project, drive: Driver, tmp_path: Path) -> None:
+    """It gets what StarPilot's artifact of the same network says, and every head."""
+    single = drive("ash-p")
+    told, arrays = as_client("iqpilot", tmp_path, others.path("compiled/driving_supercombo_ash-i.pkl"))
     cameras = [repr(camera) for camera in CAMERAS.values()]
-    assert abi["keys"] == ["'metadata'", "'frame_skip'", "'run_policy'", *cameras]
-    arrays = np.load(out)
+    assert told["keys"] == ["'metadata'", "'frame_skip'", "'run_policy'", *cameras]
+    heads = [sorted({*HEADS, *MORE["supercombo-24"]})] * 10
+    assert told["heads"] == dict.fromkeys(CAMERAS, heads)
     for key in steps():
         assert (arrays[f"{key}.out.0"] == single.arrays[f"{key}.out.0"]).all()
 

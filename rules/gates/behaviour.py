@@ -6,6 +6,7 @@ from itertools import zip_longest
 from typing import Any
 
 from rules.gates.evidence import Evidence, Finding
+from rules.gates.promise import written
 
 
 def replay(evidence: Evidence) -> Iterator[Finding]:
@@ -27,6 +28,33 @@ def replay(evidence: Evidence) -> Iterator[Finding]:
         value = f"{', '.join(faults)} differ from the compile's own" if faults else "the same"
         limit = f"outputs and state of the compile's own {counts[label]} steps"
         yield Finding("replay", label, value, limit, not faults)
+
+
+def client(evidence: Evidence) -> Iterator[Finding]:
+    """The layout's client, which goes by what the artifact says of itself, gets what the replay gave."""
+    found, replayed = evidence.seen["client"], evidence.seen["replay"]
+    labels = list(dict.fromkeys(step["label"] for step in replayed)) if found else []
+    for label in labels:
+        given = [step["outputs"] for step in found["steps"] if step["label"] == label]
+        wanted = [step["outputs"] for step in replayed if step["label"] == label]
+        late = [str(at) for at, pair in enumerate(zip(given, wanted, strict=False)) if pair[0] != pair[1]]
+        value = f"outputs of step {', '.join(late)} differ" if late else "the same"
+        if len(given) < len(wanted):
+            value = f"it stops after {len(given)}: {found['stopped']}"
+        limit = f"outputs of {len(wanted)} replayed steps"
+        yield Finding("client", label, value, limit, given == wanted)
+
+
+def inputs(evidence: Evidence) -> Iterator[Finding]:
+    """Each capture leaves what it is given alone, but for the queues of its contract."""
+    found = evidence.seen["client"]
+    allowed = written(evidence.request)
+    for label, names in found.get("written", {}).items():
+        wrong = sorted(set(names) - set(allowed.get(label, ())))
+        value = f"writes to {', '.join(wrong)}" if wrong else "all as they were"
+        yield Finding("inputs", label, value, "arguments left as they were", not wrong)
+    for label in found.get("again", []):
+        yield Finding("inputs", label, "other outputs", "the same outputs from the same buffers again", False)
 
 
 def seed(evidence: Evidence) -> Iterator[Finding]:

@@ -49,12 +49,7 @@ def _wanted(evidence: Evidence, name: str) -> tuple[list[str], dict[str, Any]]:
 
 def _driving_values(request: Mapping[str, Any]) -> dict[str, Any]:
     model = Histories(request)
-    images = ["img_q", "big_img_q"] if request["contract"] == "warp" else []
-    said: dict[str, Any] = {
-        "policy_input_keys": model.keys,
-        "image_history_pipeline": request["contract"],
-        "warp_input_keys": [*images, "tfm", "big_tfm", "frame", "big_frame"],
-    }
+    said: dict[str, Any] = {"image_history_pipeline": request["contract"]}
     if request.get("behavior_version"):
         said["behavior_version"] = request["behavior_version"]
     return said if model.whole else said | {"policy_order": model.order}
@@ -83,7 +78,8 @@ def _networks(evidence: Evidence) -> Iterator[tuple[str, str, Mapping[str, Any]]
     for name, about in evidence.seen["about"].items():
         for role, metadata in about["metadata"].items():
             file = name.removesuffix("_metadata.pkl").removeprefix("driving_")
-            yield name, role if role in networks else file, metadata
+            known = [one for one in (role, file) if one in networks]
+            yield name, known[0] if known else next(iter(networks)), metadata
 
 
 def _width(network: Mapping[str, Any]) -> int | None:
@@ -105,9 +101,12 @@ def _shown(ends: list[int | None] | None) -> str:
 def devices(evidence: Evidence) -> Iterator[Finding]:
     """Each capture ran on the device that the flag set promises, and otherwise on the host's NPY only.
 
-    Frames lie on FRAME_DEV, and a policy takes what the warp's device made, so both may show.
+    Frames lie on FRAME_DEV, and a policy takes what the warp's device made, so both may show; so do the
+    networks' device in a warp that keeps the image queues, since a runtime has all queues there.
     """
-    flags = evidence.flags
+    flags, request = evidence.flags, evidence.request
+    queued = request.get("layout") == SINGLE and request.get("contract") == "warp"
+    queues = {flags.expected_device} if queued else set()
     frames = flags.values.get("FRAME_DEV", flags.warp_device)
     warps = {f"{width}x{height}" for width, height in evidence.cameras}
     for label, capture in evidence.seen["captures"].items():
@@ -115,8 +114,9 @@ def devices(evidence: Evidence) -> Iterator[Finding]:
             (flags.warp_device, frames) if label in warps else (flags.expected_device, flags.warp_device)
         )
         found = set(capture["devices"])
-        good = own in found and found <= {own, other, HOST_DEVICE}
-        limit = _listed(dict.fromkeys((own, other, HOST_DEVICE)))
+        allowed = dict.fromkeys((own, other, *(queues if label in warps else ()), HOST_DEVICE))
+        good = own in found and found <= allowed.keys()
+        limit = _listed(allowed)
         yield Finding("devices", label, _listed(sorted(found)), limit, good)
 
 
@@ -140,9 +140,31 @@ def shapes(evidence: Evidence) -> Iterator[Finding]:
     for name, role, metadata in _networks(evidence):
         for side in ("inputs", "outputs"):
             specs = evidence.request["networks"][role][side].items()
-            own = {one: spec["shape"] for one, spec in specs}
-            good = metadata[side] == own
-            yield Finding("shapes", f"{name}: {role} {side}", _named(metadata[side]), _named(own), good)
+            own, said = {one: spec["shape"] for one, spec in specs}, metadata[side]
+            good = list(said) == list(own) and all(_fits(said[one], own[one]) for one in own)
+            yield Finding("shapes", f"{name}: {role} {side}", _named(said), _named(own), good)
+    yield from _given(evidence)
+
+
+def _given(evidence: Evidence) -> Iterator[Finding]:
+    """What comes out of each network, against what its ONNX file declares; drivers get float32 of any."""
+    as_declared = evidence.request["layout"] == GENERIC
+    first = {role: seen for step in evidence.seen["replay"][:1] for role, seen in step["networks"].items()}
+    for role, seen in first.items():
+        declared = evidence.request["networks"][role]["outputs"].items()
+        for (name, spec), (dtype, shape) in zip(declared, seen["given"], strict=False):
+            wanted = spec["dtype"] if as_declared else "float32"
+            good = dtype == wanted and _fits(shape, spec["shape"])
+            subject, limit = f"{role} output {name}", f"{wanted} {_shape(spec['shape'])} as declared"
+            yield Finding("shapes", subject, f"{dtype} {_shape(shape)}", limit, good)
+
+
+def _fits(shape: list[int], declared: list[Any]) -> bool:
+    """Whether a shape is one that is declared; a size without a number may be any."""
+    pairs = zip(shape, declared, strict=False)
+    return len(shape) == len(declared) and all(
+        own in (one, None) or isinstance(own, str) for one, own in pairs
+    )
 
 
 def _named(shapes: Mapping[str, list[Any]]) -> str:

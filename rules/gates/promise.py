@@ -37,6 +37,20 @@ def calls(request: Mapping[str, Any]) -> dict[str, Call]:
     return dict(_LAYOUTS[request["layout"]](request))
 
 
+def written(request: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+    """What each capture, by its label, may write to: queues that it moves on; all else is its caller's."""
+    if (
+        request["layout"] == "openpilot-split"
+    ):  # handed back what a warp returned, its next call fills it anew
+        return {label: ("0", "3") for label, _ in _frames(request)}
+    if request["layout"] not in ("starpilot-single", "iqpilot-supercombo"):
+        return {}
+    images, policy = ("img_q", "big_img_q"), ("feat_q", "desire_q")
+    if request["contract"] == "policy":
+        return {"run_policy": (*images, *policy)}
+    return {"run_policy": policy, **{label: images for label, _ in _frames(request)}}
+
+
 def _single(request: Mapping[str, Any]) -> Iterator[tuple[str, Call]]:
     model = Histories(request)
     queues = model.image_queues

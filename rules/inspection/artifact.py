@@ -344,7 +344,9 @@ def _cameras(name: str, root: Any, role: str | None) -> tuple[str, ...]:
 def _shapes(root: Any) -> dict[str, dict[str, list[int]]]:
     """Declared input shapes by network, from the artifact's metadata (or the file that is the metadata)."""
     metadata = graph.at(root, "metadata")
-    networks = graph.entries(metadata) if metadata is not None else [("model", root)]
+    by_role = metadata is not None and graph.at(metadata, "input_shapes") is None
+    flat = root if metadata is None else metadata
+    networks = graph.entries(metadata) if by_role else [("model", flat)]
     found: dict[str, dict[str, list[int]]] = {}
     for role, one in networks[:MOST_LISTED]:
         shapes = {

@@ -356,14 +356,14 @@ def shared_inputs(g: Graph) -> tuple[str, str, str]:
 
 
 def on_policy(g: Graph, width: int) -> None:
-    """A convolution over time, then dense layers: plan, curvature and action."""
+    """A convolution over time, then dense layers: plan, desire, curvature and action."""
     size = 4 * width
     steps, traffic, action = shared_inputs(g)
     x = g.matmul("token", steps, HIDDEN + 8, size)
     x = g.elu(g.conv("time", g.op("Transpose", x, perm=[0, 2, 1]), size, size, 5, stride=5))
     x = g.concat(g.op("Flatten", x), traffic, action)
     x = g.elu(g.dense("decide", x, 5 * size + 4, 2 * size))
-    policy_outputs(g, x, 2 * size, {"desired_curvature": 2, "action": 4})
+    policy_outputs(g, x, 2 * size, {"desire_state": 8, "desired_curvature": 2, "action": 4})
 
 
 def off_policy(g: Graph, width: int) -> None:

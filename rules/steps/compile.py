@@ -1,9 +1,12 @@
 """onnx → candidate: what a compile is asked for. The compile itself runs wherever a builder puts it."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rules.errors import SourceError
+from rules.networks import indices
+from rules.networks.onnxfile import shown
 from rules.steps.preflight import Preflight, infer_model_type
 
 ROLE_NAMES = {
@@ -29,6 +32,36 @@ def networks(files: Mapping[str, Path], found: Mapping[str, Preflight]) -> dict[
     return {
         ROLE_NAMES.get(role, role): {"path": str(files[role]), **found[role].request()} for role in ordered
     }
+
+
+def feed(
+    model_id: str, path: Path, found: Preflight, declared: Mapping[str, Sequence[float]]
+) -> dict[str, list[float]]:
+    """Between which numbers an input without a contract is fed, ends included, where that is not left to the
+    worker: as the catalog declares, and indices within what they index.
+
+    Raises SourceError when the catalog declares what no input can take, or must and does not.
+    """
+    tables = indices.sizes(path)
+    ranges = {name: [0.0, size - 1.0] for name, size in tables.items() if size}
+    for name, (low, high) in declared.items():
+        least, most = ranges.get(name, (low, high))
+        if name not in found.summary.inputs or not least <= low <= high <= most:
+            expected = (
+                f"within {least:g} to {most:g}, which it indexes" if name in ranges else "low, then high"
+            )
+            inputs = ", ".join(found.summary.inputs)
+            raise SourceError(
+                f"{model_id}: feed.{name} is {low:g} to {high:g}, expected an input of {inputs}, {expected}",
+                fix=f"correct models.{model_id}.feed in models.toml",
+            )
+        ranges[name] = [low, high]
+    for name in tables.keys() - ranges.keys():
+        raise SourceError(
+            f"{model_id}: the input {shown(name)} indexes a table, and {path.name} does not say its size",
+            fix=f"state between which numbers it lies: feed = {{ {name} = [0, 9] }} in models.{model_id}",
+        )
+    return ranges
 
 
 def frame_skip(found: Mapping[str, Preflight], explicit: int | None, default: int) -> int:

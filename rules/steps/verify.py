@@ -5,6 +5,7 @@ The compile itself is no witness: a capture can be right in the process that mad
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,9 @@ STAGES: tuple[Mapping[str, Gate], ...] = (
         "reference": numbers.reference,
         "pose": numbers.pose,
     },
+    {"client": behaviour.client, "inputs": behaviour.inputs},
 )
+WITHOUT_REFERENCE = tuple(takewhile(lambda stage: "reference" not in stage, STAGES))
 GATES = tuple(name for stage in STAGES for name in stage)
 SKIPPABLE = ("size", "seed", "zero", "constant", "reference", "pose")  # what an odd network may rightly fail
 VERIFIED_ON = ("device", "machine", "renderer", "arch")
@@ -86,22 +89,34 @@ def verify(case: Case, source: Record, scratch: Path, run: Run) -> dict[str, Any
 
     Raises ArtifactError naming every fault, or what kept one of the processes from its work.
     """
-    seen, told = observe(case, scratch, run)
-    evidence = Evidence(
-        request=case.request,
-        made=case.compiled.facts,
-        seen=seen,
-        flags=case.flags,
-        limits=case.limits,
-        sizes={output.name: output.size for output in case.compiled.outputs},
-        weights=sum(one["weights_bytes"] for one in source.facts.values()),
-        reference=told,
-    )
-    return facts(evidence, judge(case.id, evidence, case.skip), case.skip)
+
+    def evidence(seen: Facts, told: Facts | None = None) -> Evidence:
+        return Evidence(
+            request=case.request,
+            made=case.compiled.facts,
+            seen=seen,
+            flags=case.flags,
+            limits=case.limits,
+            sizes={output.name: output.size for output in case.compiled.outputs},
+            weights=sum(one["weights_bytes"] for one in source.facts.values()),
+            reference=told,
+        )
+
+    def check(seen: Facts) -> None:
+        judge(case.id, evidence(seen), case.skip, WITHOUT_REFERENCE)
+
+    whole = evidence(*observe(case, scratch, run, check))
+    return facts(whole, judge(case.id, whole, case.skip), case.skip)
 
 
-def observe(case: Case, scratch: Path, run: Run) -> tuple[Facts, Facts | None]:
-    """What the fresh process saw, and what the reference says to it; it loads its networks meanwhile."""
+def observe(
+    case: Case, scratch: Path, run: Run, check: Callable[[Facts], None]
+) -> tuple[Facts, Facts | None]:
+    """What the fresh process saw, and what the reference says to it; it loads its networks meanwhile.
+
+    `check` comes between: onnxruntime cannot run what declares another type than it gives, nor does it say so
+    of the artifact.
+    """
     observed = scratch / "observed.npz"
     asked = {**case.request, "observed": str(observed)}
     if {"reference", "pose"} <= set(case.skip):
@@ -113,16 +128,22 @@ def observe(case: Case, scratch: Path, run: Run) -> tuple[Facts, Facts | None]:
             return seen, None
         if observed.is_symlink() or not observed.is_file():  # what was loaded may have left it
             raise ArtifactError(f"{case.id}: verify left no file of what it observed", fix="read its log")
+        check(seen)
         return seen, child.compare(observed, seen["observed"])
 
 
-def judge(model_id: str, evidence: Evidence, skip: Collection[str] = ()) -> list[Finding]:
-    """Hold the evidence against every gate that is not in `skip`; returns what they found.
+def judge(
+    model_id: str,
+    evidence: Evidence,
+    skip: Collection[str] = (),
+    stages: tuple[Mapping[str, Gate], ...] = STAGES,
+) -> list[Finding]:
+    """Hold the evidence against every gate of `stages` that is not in `skip`; returns what they found.
 
     Raises ArtifactError naming every fault of the first stage that has any.
     """
     findings: list[Finding] = []
-    for stage in STAGES:
+    for stage in stages:
         found = [one for name, gate in stage.items() if name not in skip for one in gate(evidence)]
         findings += found
         if faults := [str(one) for one in found if not one.passed]:

@@ -11,11 +11,13 @@ def about(content: Any) -> dict[str, Any]:
     """The keys, plain values and metadata of one file's content; nothing of a JIT that is a file by itself.
 
     A key that is no text stands as its repr: `(1928, 1208)`. Metadata is by network; that of a file which is
-    metadata itself stands under "".
+    metadata itself, or which holds that of a single network, stands under "".
     """
     if not isinstance(content, dict):
         return {"keys": [], "said": {}, "metadata": {}}
-    own = {"": content} if "output_slices" in content else content.get("metadata", {})
+    own = content if "output_slices" in content else content.get("metadata", {})
+    if "output_slices" in own:
+        own = {"": own}
     return {
         "keys": [key if isinstance(key, str) else repr(key) for key in content],
         "said": {k: v for k, v in content.items() if isinstance(k, str) and _is_plain(v)},

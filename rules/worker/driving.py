@@ -10,22 +10,22 @@ from tinygrad import Device, Tensor
 
 from . import queues, warp
 from .capture import jit
-from .feed import Arrays, Noise, Step, matrix, on_device, on_host
+from .feed import Arrays, Noise, Scene, Step, matrix, on_device, on_host
 from .network import FEATURES_INPUT, HIDDEN, IMAGE, Network, load, networks_of
 from .nv12 import Nv12
 from .witness import Witness
 
 FORMAT_VERSION = 1
 MATRICES = ("tfm", "big_tfm")
+FRAMES = ("frame", "big_frame")
+PREVIOUS = "prev_feat"  # what a supercombo is fed of its own output before
 POLICY_ORDER = ("on_policy", "off_policy", "policy")
-WARP_ARGUMENTS = {
-    "warp": ("img_q", "big_img_q", "tfm", "big_tfm", "frame", "big_frame"),
-    "policy": ("tfm", "big_tfm", "frame", "big_frame"),
-}
-POLICY_ARGUMENTS = {
-    "warp": ("img", "big_img", "feat_q", "desire_q", "packed_npy_inputs"),
-    "policy": ("warped", "img_q", "big_img_q", "feat_q", "desire_q", "packed_npy_inputs"),
-}
+IMAGE_QUEUES = ("img_q", "big_img_q")
+POLICY_QUEUES = ("feat_q", "desire_q", "packed_npy_inputs")
+# By contract: what a runtime keeps in its queues for the two JITs, and what it hands over of the frames.
+WARP_KEYS = {"warp": (*IMAGE_QUEUES, *MATRICES), "policy": MATRICES}
+POLICY_KEYS = {"warp": POLICY_QUEUES, "policy": (*IMAGE_QUEUES, *POLICY_QUEUES)}
+IMAGES = {"warp": ("img", "big_img"), "policy": ("warped",)}
 
 
 @dataclass(frozen=True)
@@ -88,8 +88,8 @@ class Driving:
         )
 
     @property
-    def policy_input_keys(self) -> list[str]:
-        """Every input of the policy but the images, in ONNX order."""
+    def policy_inputs(self) -> list[str]:
+        """Every ONNX input of the policy but the images, in ONNX order."""
         return [name for name in self.policy.shapes if IMAGE not in name]
 
     @property
@@ -97,9 +97,9 @@ class Driving:
         """What the packed float32 vector holds, in order: name → shape."""
         own_queue = (self.policy.desire_key, FEATURES_INPUT)
         packed: dict[str, tuple[int, ...]] = {"desire": (queues.DESIRES,)}
-        packed |= {n: self.policy.shapes[n] for n in self.policy_input_keys if n not in own_queue}
+        packed |= {n: self.policy.shapes[n] for n in self.policy_inputs if n not in own_queue}
         if self.history.feeds_back:
-            packed["prev_feat"] = (1, queues.FEATURES)
+            packed[PREVIOUS] = (1, queues.FEATURES)
         return packed
 
     def unpack(self, vector: Tensor) -> dict[str, Tensor]:
@@ -113,17 +113,17 @@ class Driving:
         return parts
 
     def new_queues(self) -> dict[str, Tensor]:
-        """Empty queues, on the devices that the contract puts them on."""
+        """Empty queues, all of them on the networks' device: a runtime knows one place for its queues."""
         half = (self.model_size[1] // 2, self.model_size[0] // 2)
-        images = self.places.warp if self.contract == "warp" else self.places.model
         shapes = {
-            "img_q": ((self.history.image_depth, 6, *half), np.uint8, images),
-            "big_img_q": ((self.history.image_depth, 6, *half), np.uint8, images),
-            "feat_q": ((self.history.feature_depth, 1, queues.FEATURES), np.float32, self.places.model),
-            "desire_q": ((self.history.desire_depth, 1, queues.DESIRES), np.float32, self.places.model),
+            "img_q": ((self.history.image_depth, 6, *half), np.uint8),
+            "big_img_q": ((self.history.image_depth, 6, *half), np.uint8),
+            "feat_q": ((self.history.feature_depth, 1, queues.FEATURES), np.float32),
+            "desire_q": ((self.history.desire_depth, 1, queues.DESIRES), np.float32),
         }
         return {  # copied: a kernel that fills them would have to be lowered first
-            name: on_device(np.zeros(shape, dtype), device) for name, (shape, dtype, device) in shapes.items()
+            name: on_device(np.zeros(shape, dtype), self.places.model)
+            for name, (shape, dtype) in shapes.items()
         }
 
     def warp_function(self, camera: tuple[int, int]) -> Any:
@@ -138,7 +138,7 @@ class Driving:
             img_q: Tensor, big_img_q: Tensor, tfm: Tensor, big_tfm: Tensor, frame: Tensor, big_frame: Tensor
         ) -> tuple[Tensor, ...]:
             pairs = ((img_q, planes(frame, tfm)), (big_img_q, planes(big_frame, big_tfm)))
-            pushed = [queues.push(queue, entry) for queue, entry in pairs]
+            pushed = [queues.push(queue, entry.to(self.places.model)) for queue, entry in pairs]
             return tuple(queues.image_stack(queue, self.history.frame_skip).contiguous() for queue in pushed)
 
         def warp_only(tfm: Tensor, big_tfm: Tensor, frame: Tensor, big_frame: Tensor) -> Tensor:
@@ -181,7 +181,7 @@ class Driving:
         stacks = dict(zip(self.images.image_keys, (img, big_img), strict=True))
         others = {self.policy.desire_key: queues.desires(desire_q, skip)}
         if self.whole is not None:
-            queues.push(feat_q, packed.pop("prev_feat").reshape(1, 1, -1))
+            queues.push(feat_q, packed.pop(PREVIOUS).reshape(1, 1, -1))
             others[FEATURES_INPUT] = queues.features(feat_q, skip)
             return (self.whole({**stacks, **others, **packed}).contiguous(),)
         seen = self.networks["vision"](stacks).contiguous()
@@ -198,9 +198,9 @@ class Driving:
             "model_type": self.request["kind"],
             "metadata": {role: network.metadata for role, network in self.networks.items()},
             "frame_skip": self.history.frame_skip,
-            "policy_input_keys": self.policy_input_keys,
+            "policy_input_keys": list(POLICY_KEYS[self.contract]),
             "image_history_pipeline": self.contract,
-            "warp_input_keys": list(WARP_ARGUMENTS[self.contract]),
+            "warp_input_keys": list(WARP_KEYS[self.contract]),
         }
         if self.request.get("behavior_version"):
             head["behavior_version"] = self.request["behavior_version"]
@@ -227,35 +227,45 @@ class Driving:
         """The artifact ready for its first frame of one camera."""
         return Session(self, files["artifact"], camera)
 
-    def drives(self, files: dict[str, Any], *, seed: int, steps: int) -> list[Iterator[Step]]:
-        """Of each camera, `steps` frames through its warp and the networks, from empty queues."""
-        return [self._drive(files, camera, np.random.RandomState(seed), steps) for camera in self.cameras]
+    def scenes(self, *, seed: int, steps: int) -> list[Iterator[Scene]]:
+        """Of each camera, what a runtime is fed from outside in `steps` frames."""
+        return [self._scenes(camera, np.random.RandomState(seed), steps) for camera in self.cameras]
 
-    def _drive(
-        self, files: Mapping[str, Any], camera: Any, random: np.random.RandomState, steps: int
-    ) -> Iterator[Step]:
-        session, witness = self.at_work(files, camera), Witness(self.chain, self.history)
-        noise, place = Noise(random, Nv12.of(*camera).size), self.places.frame
-        previous = np.zeros(queues.FEATURES, np.float32)
+    def _scenes(self, camera: Any, random: np.random.RandomState, steps: int) -> Iterator[Scene]:
+        noise = Noise(random, Nv12.of(*camera).size)
         for step in range(steps):
             matrices = {name: matrix(random, camera, self.model_size) for name in MATRICES}
-            shots = (on_device(noise(2 * step), place), on_device(noise(2 * step + 1), place))
-            values = self._values(random, step, previous)
-            arrays = session.step(shots, matrices, values)
-            previous = arrays[0][0, self.images.slice_of(HIDDEN)].copy()
-            passed = witness.take(session.planes, values, arrays)
-            yield Step("{}x{}".format(*camera), arrays, session.state, passed)
+            frames = (noise(2 * step), noise(2 * step + 1))
+            yield Scene("{}x{}".format(*camera), frames, matrices, self._values(random, step))
 
-    def _values(self, random: np.random.RandomState, step: int, previous: Any) -> dict[str, Any]:
-        """One step's policy inputs: a desire pulse now and then, small values, the feature fed back."""
+    def _values(self, random: np.random.RandomState, step: int) -> dict[str, Any]:
+        """One step's policy inputs but the feature fed back: a desire pulse now and then, small values."""
         values: dict[str, Any] = {
             name: random.uniform(-1, 1, shape).astype(np.float32)
             for name, shape in self.packed_inputs.items()
+            if name != PREVIOUS
         }
         values["desire"] = np.zeros(queues.DESIRES, np.float32)
         values["desire"][step % queues.DESIRES] = float(step % 3 == 1)
-        known = {"traffic_convention": np.array([1, 0], np.float32), "prev_feat": previous}
-        return values | {name: value for name, value in known.items() if name in values}
+        if "traffic_convention" in values:
+            values["traffic_convention"] = np.array([1, 0], np.float32)
+        return values
+
+    def drives(self, files: dict[str, Any], *, seed: int, steps: int) -> list[Iterator[Step]]:
+        """Of each camera, `steps` frames through its warp and the networks, from empty queues."""
+        scenes = zip(self.cameras, self.scenes(seed=seed, steps=steps), strict=True)
+        return [self._drive(files, camera, scene) for camera, scene in scenes]
+
+    def _drive(self, files: Mapping[str, Any], camera: Any, scenes: Iterator[Scene]) -> Iterator[Step]:
+        session, witness = self.at_work(files, camera), Witness(self.chain, self.history)
+        previous = np.zeros(queues.FEATURES, np.float32)
+        for scene in scenes:
+            road, wide = (on_device(frame, self.places.frame) for frame in scene.frames)
+            values = {**scene.values, PREVIOUS: previous}
+            arrays = session.step((road, wide), scene.matrices, values)
+            previous = arrays[0][0, self.images.slice_of(HIDDEN)].copy()
+            passed = witness.take(session.planes, values, arrays)
+            yield Step(scene.label, arrays, session.state, passed)
 
 
 class Session:
@@ -286,20 +296,17 @@ class Session:
         contract, fed = self.unit.contract, self.fed
         self._refill(values)
         warped = self.warp(shots, matrices)
-        if contract == "warp":
-            fed["img"], fed["big_img"] = warped
-        else:
-            fed["warped"] = warped
-        outputs = self.artifact["run_policy"](**{name: fed[name] for name in POLICY_ARGUMENTS[contract]})
+        fed |= zip(IMAGES[contract], warped if contract == "warp" else (warped,), strict=True)
+        names = (*IMAGES[contract], *POLICY_KEYS[contract])
+        outputs = self.artifact["run_policy"](**{name: fed[name] for name in names})
         return [tensor.numpy() for tensor in outputs]
 
     def warp(self, shots: tuple[Tensor, Tensor], matrices: Mapping[str, Any]) -> Any:
         """The warp alone: all that a runtime runs of a frame that it will not publish."""
         for name, array in self.matrices.items():
             array[:] = matrices[name]
-        self.fed["frame"], self.fed["big_frame"] = shots
-        named = {name: self.fed[name] for name in WARP_ARGUMENTS[self.unit.contract]}
-        return self.artifact[self.camera](**named)
+        named = {name: self.fed[name] for name in WARP_KEYS[self.unit.contract]}
+        return self.artifact[self.camera](**named, **dict(zip(FRAMES, shots, strict=True)))
 
     def _refill(self, values: Mapping[str, Any]) -> None:
         start = 0

@@ -38,6 +38,17 @@ class Step:
     networks: Mapping[str, Exchange]
 
 
+@dataclass(frozen=True)
+class Scene:
+    """What a runtime is fed from outside in one step: camera frames, warp matrices by the names of the warp's
+    arguments, and the networks' other inputs by name."""
+
+    label: str
+    frames: tuple[Any, ...]
+    matrices: Mapping[str, Any]
+    values: Mapping[str, Any]
+
+
 class Noise:
     """Camera frames of noise, each another: uint8 (size,) by number, cut from one pool, since drawing them
     would take as long as driving them."""

@@ -8,7 +8,7 @@ from tinygrad import Tensor
 
 from .capture import jit
 from .driving import FORMAT_VERSION, Places
-from .feed import Exchange, Step, on_device
+from .feed import Exchange, Scene, Step, on_device
 from .network import load, networks_of
 
 
@@ -18,6 +18,7 @@ class Generic:
     def __init__(self, request: dict[str, Any]) -> None:
         self.networks = networks_of(request)
         (self.model,) = self.networks.values()
+        self.feed: dict[str, list[float]] = request.get("feed", {})
         self.places = Places.from_flags()
 
     def build(self) -> dict[str, Any]:
@@ -39,21 +40,34 @@ class Generic:
         """The one JIT by its label."""
         return {"run_model": files["artifact"]["run_model"]}
 
-    def drives(self, files: dict[str, Any], *, seed: int, steps: int) -> list[Iterator[Step]]:
-        """One drive: `steps` random inputs."""
-        return [self._run(files, np.random.RandomState(seed), steps)]
+    def scenes(self, *, seed: int, steps: int) -> list[Iterator[Scene]]:
+        """One drive: `steps` times an input of random numbers for each name."""
+        return [self._scenes(np.random.RandomState(seed), steps)]
 
-    def _run(self, files: dict[str, Any], random: np.random.RandomState, steps: int) -> Iterator[Step]:
+    def _scenes(self, random: np.random.RandomState, steps: int) -> Iterator[Scene]:
         for _ in range(steps):
-            inputs = {name: self._input(random, spec) for name, spec in self.model.spec["inputs"].items()}
-            fed = {name: on_device(array, self.places.model) for name, array in inputs.items()}
-            outputs = [output.numpy() for output in files["artifact"]["run_model"](**fed)]
-            (role,) = self.networks
-            yield Step("run_model", outputs, [], {role: Exchange(list(inputs.values()), outputs)})
+            inputs = self.model.spec["inputs"].items()
+            yield Scene("run_model", (), {}, {name: self._input(random, name, spec) for name, spec in inputs})
 
-    def _input(self, random: np.random.RandomState, spec: dict[str, Any]) -> Any:
+    def drives(self, files: dict[str, Any], *, seed: int, steps: int) -> list[Iterator[Step]]:
+        """One drive of `steps` calls."""
+        return [self._run(files, scenes) for scenes in self.scenes(seed=seed, steps=steps)]
+
+    def _run(self, files: dict[str, Any], scenes: Iterator[Scene]) -> Iterator[Step]:
+        (role,) = self.networks
+        for scene in scenes:
+            fed = {name: on_device(array, self.places.model) for name, array in scene.values.items()}
+            outputs = [output.numpy() for output in files["artifact"]["run_model"](**fed)]
+            yield Step(scene.label, outputs, [], {role: Exchange(list(scene.values.values()), outputs)})
+
+    def _input(self, random: np.random.RandomState, name: str, spec: dict[str, Any]) -> Any:
+        """Numbers of an input's own range, ends included; without one, ±1, 0 to 99, or either truth value."""
         shape, dtype = spec["shape"], np.dtype(spec["dtype"])
-        whole = dtype.kind != "f"
-        top = 2 if dtype.kind == "b" else 100
-        values: Any = random.randint(0, top, shape) if whole else random.uniform(-1, 1, shape)
+        usual = {"f": (-1, 1), "b": (0, 1)}
+        low, high = self.feed.get(name, usual.get(dtype.kind, (0, 99)))
+        values: Any = (
+            random.uniform(low, high, shape)
+            if dtype.kind == "f"
+            else random.randint(int(low), int(high) + 1, shape)
+        )
         return values.astype(dtype)

@@ -1,4 +1,7 @@
-"""The layout `iqpilot-supercombo`: that of `starpilot-single`, without what a runtime of one type knows."""
+"""The layout `iqpilot-supercombo`: that of `starpilot-single`, without what a runtime of one type knows.
+
+Its metadata is that of its one network, as openpilot writes it: flat, under no role.
+"""
 
 from typing import Any
 
@@ -10,5 +13,5 @@ class Supercombo(Driving):
 
     def head(self) -> dict[Any, Any]:
         """Metadata and frame skip."""
-        head = super().head()
-        return {name: head[name] for name in ("metadata", "frame_skip")}
+        (network,) = self.networks.values()
+        return {"metadata": network.metadata, "frame_skip": self.history.frame_skip}

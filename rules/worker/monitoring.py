@@ -9,7 +9,7 @@ from tinygrad import Tensor
 from . import warp
 from .capture import jit
 from .driving import Places
-from .feed import Exchange, Noise, Step, matrix, on_device, on_host
+from .feed import Exchange, Noise, Scene, Step, matrix, on_device, on_host
 from .network import load, networks_of
 from .nv12 import Nv12
 
@@ -59,19 +59,27 @@ class Monitoring:
         warps = {"{}x{}".format(*camera): files[warp_file(camera)] for camera in self.cameras}
         return {"dmonitoring_model": files[MODEL_FILE], **warps}
 
-    def drives(self, files: dict[str, Any], *, seed: int, steps: int) -> list[Iterator[Step]]:
-        """Of each camera, `steps` frames watched."""
-        return [self._watch(files, camera, np.random.RandomState(seed), steps) for camera in self.cameras]
+    def scenes(self, *, seed: int, steps: int) -> list[Iterator[Scene]]:
+        """Of each camera, what a runtime is fed in `steps` frames."""
+        return [self._scenes(camera, np.random.RandomState(seed), steps) for camera in self.cameras]
 
-    def _watch(
-        self, files: dict[str, Any], camera: Any, random: np.random.RandomState, steps: int
-    ) -> Iterator[Step]:
+    def _scenes(self, camera: Any, random: np.random.RandomState, steps: int) -> Iterator[Scene]:
         noise = Noise(random, Nv12.of(*camera).size)
         for step in range(steps):
-            shot = on_device(noise(step), self.places.frame)
-            transform = on_host(matrix(random, camera, INPUT_SIZE))
-            warped = files[warp_file(camera)](shot, transform)
+            transform = {"transform": matrix(random, camera, INPUT_SIZE)}
             calib = random.uniform(-0.1, 0.1, (1, 3)).astype(np.float32)
+            yield Scene("{}x{}".format(*camera), (noise(step),), transform, {"calib": calib})
+
+    def drives(self, files: dict[str, Any], *, seed: int, steps: int) -> list[Iterator[Step]]:
+        """Of each camera, `steps` frames watched."""
+        scenes = zip(self.cameras, self.scenes(seed=seed, steps=steps), strict=True)
+        return [self._watch(files, camera, scene) for camera, scene in scenes]
+
+    def _watch(self, files: dict[str, Any], camera: Any, scenes: Iterator[Scene]) -> Iterator[Step]:
+        for scene in scenes:
+            shot = on_device(scene.frames[0], self.places.frame)
+            warped = files[warp_file(camera)](shot, on_host(scene.matrices["transform"]))
+            calib = scene.values["calib"]
             output = files[MODEL_FILE](input_img=warped, calib=on_host(calib)).numpy()
             passed = {"dmonitoring_model": Exchange([warped.numpy(), calib], [output])}
-            yield Step("{}x{}".format(*camera), [output], [warped.numpy()], passed)
+            yield Step(scene.label, [output], [warped.numpy()], passed)

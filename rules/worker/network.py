@@ -1,8 +1,8 @@
 """One ONNX network as a function of tensors, and what its request says about it."""
 
 import warnings
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
+from functools import cached_property, wraps
 from typing import Any
 
 from tinygrad import Tensor, dtypes
@@ -12,6 +12,8 @@ IMAGE = "img"
 WIDE = "big"
 FEATURES_INPUT = "features_buffer"
 HIDDEN = "hidden_state"
+# tinygrad computes these by assigning to what it is given, be it a network's input or read again later.
+IN_PLACE = ("ScatterND", "TensorScatter", "Adagrad", "Adam", "Momentum")
 
 
 @dataclass
@@ -21,6 +23,7 @@ class Network:
 
     path: str
     spec: dict[str, Any]
+    computed: dict[str, tuple[int, ...]] = field(default_factory=dict)  # output shapes, once `runner` is read
 
     @cached_property
     def runner(self) -> OnnxRunner:
@@ -30,8 +33,11 @@ class Network:
         constants; during a capture tinygrad forbids that.
         """
         runner = OnnxRunner(self.path)
-        Tensor.realize(*(value for value in runner.graph_values.values() if isinstance(value, Tensor)))
-        runner({name: self._blank(spec) for name, spec in self.spec["inputs"].items()})
+        protect(runner)
+        if weights := [value for value in runner.graph_values.values() if isinstance(value, Tensor)]:
+            Tensor.realize(*weights)
+        outputs = runner({name: self._blank(spec) for name, spec in self.spec["inputs"].items()})
+        self.computed = {name: tuple(map(int, output.shape)) for name, output in outputs.items()}
         return runner
 
     def _blank(self, spec: dict[str, Any]) -> Tensor:
@@ -72,14 +78,37 @@ class Network:
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """What the runtimes read: checkpoint, slices and shapes, in the field's own form."""
+        """What the runtimes read: checkpoint, slices and shapes (of outputs, those that come out), in the
+        field's own form."""
         slices = self.spec["output_slices"] or {}
         return {
             "model_checkpoint": self.spec["model_checkpoint"],
             "output_slices": {name: slice(*bounds) for name, bounds in slices.items()},
             "input_shapes": self.shapes,
-            "output_shapes": {name: tuple(spec["shape"]) for name, spec in self.spec["outputs"].items()},
+            "output_shapes": self.computed,
         }
+
+
+def protect(runner: OnnxRunner) -> None:
+    """Let no operator of a graph, or of a branch within it, write to its operands."""
+    runner.onnx_ops = {**runner.onnx_ops, **{name: on_copies(runner.onnx_ops[name]) for name in IN_PLACE}}
+    for node in runner.graph_nodes:
+        for branch in node.opts.values():
+            if isinstance(branch, OnnxRunner):
+                protect(branch)
+
+
+def on_copies(operator: Any) -> Any:
+    """An operator of tinygrad's, or one for each opset, that computes on copies of its operands."""
+    if isinstance(operator, dict):
+        return {opset: on_copies(one) for opset, one in operator.items()}
+
+    @wraps(operator)
+    def computed(*operands: Any, **attributes: Any) -> Any:
+        copies = (one.clone() if isinstance(one, Tensor) else one for one in operands)
+        return operator(*copies, **attributes)
+
+    return computed
 
 
 def networks_of(request: dict[str, Any]) -> dict[str, Network]:

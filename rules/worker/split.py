@@ -106,7 +106,7 @@ class Series:
         self.policies = [files[network_file(role)] for role in unit.policies]
         self.matrices: dict[str, Any] = {name: np.zeros((3, 3), np.float32) for name in MATRICES}
         self.turns = [on_host(array) for array in self.matrices.values()]
-        shapes = {name: unit.policy.shapes[name] for name in unit.policy_input_keys}
+        shapes = {name: unit.policy.shapes[name] for name in unit.policy_inputs}
         self.inputs: dict[str, Any] = {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}
         self.fed = {name: on_host(array) for name, array in self.inputs.items()}
         self.restart()

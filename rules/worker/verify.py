@@ -1,6 +1,7 @@
 """Loading artifacts from disk in a fresh process, driving them, and telling what happened; the host judges.
 
-Networks are fed what a runtime would feed them, eight frames of each camera with the histories carried on.
+Networks are fed what a runtime would feed them, eight frames of each camera with the histories carried on:
+once as the compile fed them, once as their client does, which knows only what they say of themselves.
 """
 
 import traceback
@@ -12,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from . import abi, artifact
+from . import abi, artifact, clients
 from .feed import Arrays, Step, digest, save
 
 SEED, OTHER_SEED = 0, 1
@@ -24,7 +25,14 @@ MESSAGE_CHARACTERS = 2000
 def verify(unit: Any, request: dict[str, Any]) -> dict[str, Any]:
     """Load `request["outputs"]` and replay them; what passed through the networks goes to the file
     `request["observed"]`. Whatever stops the work is a fact too, so that the host can say what led to it."""
-    facts: dict[str, Any] = {"about": {}, "captures": {}, "other": [], "replay": [], "stopped": None}
+    facts: dict[str, Any] = {
+        "about": {},
+        "captures": {},
+        "other": [],
+        "replay": [],
+        "stopped": None,
+        "client": {},
+    }
     try:
         _verify(unit, request, facts)
     except Exception as error:
@@ -43,6 +51,7 @@ def _verify(unit: Any, request: dict[str, Any], facts: dict[str, Any]) -> None:
     steps = chain.from_iterable(unit.drives(files, seed=SEED, steps=STEPS))
     facts["replay"] += replayed(_watched(steps, observed))
     facts["observed"] = save(observed, Path(request["observed"]))
+    facts["client"] = clients.drive(request["layout"], files, unit.scenes(seed=SEED, steps=STEPS))
 
 
 def replayed(steps: Iterable[Step]) -> Iterator[dict[str, Any]]:
@@ -57,13 +66,15 @@ def replayed(steps: Iterable[Step]) -> Iterator[dict[str, Any]]:
 
 
 def measured(outputs: Arrays) -> dict[str, Any]:
-    """One network's outputs: their digest, how many numbers are not finite, the largest number of the weakest
-    output, and how far the numbers of the flattest are apart (None where each output is a single number)."""
+    """One network's outputs: their digest, dtypes and shapes, how many numbers are not finite, the largest
+    number of the weakest output, and how far the numbers of the flattest are apart (None where each output is
+    a single number)."""
     finite = [array[np.isfinite(array)] for array in outputs]
     largest = [float(np.abs(array).max()) for array in finite if array.size]
     spread = [float(np.ptp(array)) for array in finite if array.size > 1]
     return {
         "outputs": digest(outputs),
+        "given": [[array.dtype.name, list(array.shape)] for array in outputs],
         "not_finite": sum(array.size for array in outputs) - sum(array.size for array in finite),
         "largest": min(largest, default=0.0),
         "spread": min(spread, default=None),

@@ -199,7 +199,10 @@ def driving_of(request: Mapping[str, Any], files: Mapping[Any, Any]) -> Driving:
         whole = files["artifact"]
         about = {"contract": pipeline(whole), "frame_skip": whole["frame_skip"]}
         about["cameras"] = [key for key in whole if isinstance(key, tuple)]
-        return Driving(_described(request, about, whole["metadata"]))
+        metadata = whole["metadata"]
+        return Driving(
+            _described(request, about, {"model": metadata} if "output_slices" in metadata else metadata)
+        )
     roles = [role for role in ROLES if metadata_file(role) in files]
     cameras = [camera for camera in map(tuple, request["cameras"]) if warp_file(camera) in files]
     about = {"contract": "warp", "frame_skip": skip_of(files[warp_file(cameras[0])]), "cameras": cameras}
