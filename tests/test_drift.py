@@ -4,6 +4,7 @@ Where a head's numbers lie is written down here once more, from the formats' doc
 """
 
 import hashlib
+import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -80,6 +81,11 @@ def columns(start: int, count: int) -> Iterator[Group]:
     return ((f"column {n}", start + np.array([n])) for n in range(count))
 
 
+def channels(start: int, ends: tuple[int, ...]) -> Iterator[Group]:
+    """Sixteen numbers that nothing tells apart, and what is left over with the last of them."""
+    return ((f"channels {a}", start + np.arange(a, b)) for a, b in itertools.pairwise(ends))
+
+
 HEADS: dict[str, tuple[int, Callable[[int], Iterator[Group]]]] = {
     "plan": (990, plan),
     "lane_lines": (528, lambda start: lines(start, 4)),
@@ -95,7 +101,7 @@ HEADS: dict[str, tuple[int, Callable[[int], Iterator[Group]]]] = {
     "lead_prob": (3, lambda start: columns(start, 3)),
     "desired_curvature": (2, lambda start: columns(start, 2)),
     "action": (4, lambda start: columns(start, 4)),
-    "hidden_state": (32, lambda start: columns(start, 32)),
+    "hidden_state": (40, lambda start: channels(start, (0, 16, 40))),
 }
 OLD_HEADS: dict[str, tuple[int, Callable[[int], Iterator[Group]]]] = {
     "plan": (4955, lambda start: hypotheses(start, 5, 33, 15, 1)),
@@ -293,7 +299,7 @@ def test_the_process_refuses_a_wrong_group(model: Model, tmp_path: Path) -> None
 
 
 @given(
-    name=st.sampled_from([*HEADS, *OLD_HEADS, "planplus", "something", "face_descs_rhd"]),
+    name=st.sampled_from([*HEADS, *OLD_HEADS, "planplus", "something", "face_descs_rhd", "pad"]),
     width=st.integers(0, 1200) | st.sampled_from([4955, 495, 990, 1982, 102, 51, 153]),
 )
 def test_each_number_of_a_head_is_in_one_group(name: str, width: int) -> None:

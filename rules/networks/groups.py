@@ -1,8 +1,8 @@
 """Which numbers of a head are read together: each group is judged on its own scale.
 
 Metres and radians lie side by side in one head, and so do means and log-stds. A head's groups follow from its
-name and its width, as a driving model's parser reads it; of any other head, each column is a group, and of an
-output that is not cut into heads, each slab of each axis.
+name and its width, as a driving model's parser reads it. Of any other head each column is a group, and of an
+output that is not cut into heads each slab of each axis.
 """
 
 import itertools
@@ -24,6 +24,7 @@ LEADS, LEAD_TIMES = 3, 6
 LEAD = ("x", "y", "v", "a")
 AXES = 3
 DESIRES = 8
+CHANNELS = 16
 SEATS = ("_lhd", "_rhd")
 
 Array = np.ndarray[Any, Any]
@@ -154,7 +155,17 @@ def _desires(places: Array) -> Iterator[Partition] | None:
     return iter([_cells(rows, [[f"time {number}" for number in range(len(rows))]])])
 
 
+def _channels(places: Array) -> Iterator[Partition]:
+    """Sixteen at a time of what no parser tells apart; the few that are over go with the last."""
+    ends = range(CHANNELS, max(places.size - CHANNELS, 0) + 1, CHANNELS)
+    for part in np.split(places, ends):
+        yield Partition((f"channels {part[0]} to {part[-1]}",), part.reshape(1, -1))
+
+
 READERS: dict[str, Reader] = {
+    "hidden_state": _channels,
+    "features": _channels,
+    "pad": _channels,
     "plan": _plan,
     "planplus": _plan,
     "lane_lines": _lines,

@@ -30,7 +30,9 @@ class Network:
         constants; during a capture tinygrad forbids that.
         """
         runner = OnnxRunner(self.path)
-        Tensor.realize(*(value for value in runner.graph_values.values() if isinstance(value, Tensor)))
+        weights = [value for value in runner.graph_values.values() if isinstance(value, Tensor)]
+        if weights:
+            Tensor.realize(*weights)
         runner({name: self._blank(spec) for name, spec in self.spec["inputs"].items()})
         return runner
 
