@@ -90,6 +90,16 @@ def odd_networks(folder: Path) -> None:
     network(folder / "far.onnx", node("Add", "input", "far", "out0"), slices={"pose": slice(0, COLUMNS)})
 
 
+def mixed_networks(folder: Path) -> None:
+    """`mixed` and `other` give six large numbers and six small ones, a thousandth of them; the small ones of
+    `other` stand one place on, as an EyeLike that does not look at its `k` moves them."""
+    for name, shift in (("mixed", 0), ("other", 1)):
+        large, small = np.vsplit(np.eye(COLUMNS, dtype=np.float32), 2)
+        weights = np.vstack([1000 * large, np.roll(small, shift, axis=0)])
+        constant = helper.make_node("Constant", [], ["weights"], value=numpy_helper.from_array(weights))
+        network(folder / f"{name}.onnx", constant, node("MatMul", "input", "weights", "out0"))
+
+
 def odd_model(name: str, *extra: str) -> str:
     """Its table in the catalog."""
     source = f'source = {{ kind = "file", path = "odd/{name}.onnx", format = "generic" }}\n'
@@ -102,9 +112,11 @@ def gated(tmp_path_factory: pytest.TempPathFactory) -> Project:
     tables = model("pop", generated("vision-conv+attention"), 'since = "v22"')
     tables += model("mlp", generated("generic-mlp"), 'type = "generic"')
     tables += model("mlp2", generated("generic-mlp", seed=2), 'type = "generic"')
-    project = Project(tmp_path_factory.mktemp("gated"), tables + "".join(map(odd_model, ODD)) + RELEASE)
+    others = [*ODD, "mixed", "other"]
+    project = Project(tmp_path_factory.mktemp("gated"), tables + "".join(map(odd_model, others)) + RELEASE)
     odd_networks(project.folder / "odd")
-    project.doit("-n", "2", "pkl:pop", "pkl:mlp", "pkl:mlp2", *(f"candidate:{name}" for name in ODD))
+    mixed_networks(project.folder / "odd")
+    project.doit("-n", "2", "pkl:pop", "pkl:mlp", "pkl:mlp2", *(f"candidate:{name}" for name in others))
     return project
 
 
@@ -260,7 +272,19 @@ def test_the_model_of_another_name_is_refused_by_the_reference_alone(yard: Proje
     plant(yard, "mlp", made, other["facts"])
     printed = yard.doit("pkl:mlp", fails=True).stdout
     assert refusals(printed) == {"reference"}
-    assert re.search(r"model\.left: expected 0\.02, got [0-9.]+; reference of model\.right", printed)
+    assert re.search(r"model\.left \(column \d\): expected 0\.02, got [0-9.]+; ", printed)
+
+
+def test_what_is_wrong_beside_large_numbers_is_refused_by_the_reference_alone(yard: Project) -> None:
+    """As a share of the head's largest number it is a thousandth."""
+    yard.doit("pkl:mixed", "pkl:other")
+    other = yard.record("other_artifact")
+    plant(yard, "mixed", yard.path(other["outputs"][0]["path"]), other["facts"])
+    printed = yard.doit("pkl:mixed", fails=True).stdout
+    assert refusals(printed) == {"reference"}
+    assert re.search(r"model\.output 0 \(index \d+ of axis 1\): expected 0\.02, got [0-9.]+", printed), (
+        printed
+    )
 
 
 def test_a_history_that_is_read_wrongly_is_refused_by_the_reference_alone(yard: Project) -> None:
@@ -333,12 +357,14 @@ def test_limits_come_from_the_catalog(yard: Project) -> None:
 def test_tolerance_is_that_of_the_flag_set_and_the_head(yard: Project) -> None:
     yard.edit('DEV = "CPU:X86"\n', 'DEV = "CPU:X86"\ntolerance = { default = 0.03, right = 1e-9 }\n')
     printed = yard.doit("pkl:mlp", fails=True).stdout
-    assert re.search(r"reference of model\.right: expected 1e-09, got [0-9.e-]+\n", printed), printed
+    assert re.search(r"reference of model\.right \(column \d\): expected 1e-09, got [0-9.e-]+;", printed)
     yard.edit("right = 1e-9", "right = 0.01")
     yard.doit("pkl:mlp")
     gates = yard.record("mlp_validation")["facts"]["gates"]
     limits = {one["subject"]: one["limit"] for one in gates if one["gate"] == "reference"}
+    left, right = (limits.pop(f"model.{head} correlation") for head in ("left", "right"))
     assert limits == {"model.left": 0.03, "model.right": 0.01}
+    assert (left, right) == pytest.approx((0.955, 0.995))
 
 
 def test_float32_all_through_is_held_to_float32(yard: Project) -> None:
@@ -347,9 +373,10 @@ def test_float32_all_through_is_held_to_float32(yard: Project) -> None:
     yard.edit("FLOAT16 = 1", "FLOAT16 = 0")
     yard.doit("pkl:far")
     gates = yard.record("far_validation")["facts"]["gates"]
-    (head,) = [one for one in gates if one["gate"] == "reference"]
+    head, correlation = (one for one in gates if one["gate"] == "reference")
     assert (head["subject"], head["limit"]) == ("model.pose", 1e-4)
     assert head["value"] < 1e-6
+    assert 1 - 1e-6 < correlation["limit"] <= correlation["value"]
 
 
 def test_the_catalog_knows_the_gates_that_may_be_skipped() -> None:
@@ -372,6 +399,9 @@ def test_the_record_lists_every_gate_with_value_and_limit(gated: Project) -> Non
         assert "1344x760" in subjects
     heads = {one["subject"] for one in facts["gates"] if one["gate"] == "reference"}
     assert {"vision.pose", "vision.lane_lines", "policy.plan", "policy.desire_state"} <= heads
+    assert {f"{head} correlation" for head in heads if not head.endswith(" correlation")} <= heads
+    (plan,) = [one for one in facts["gates"] if one["subject"] == "policy.plan"]
+    assert re.fullmatch(r"(std )?(position|velocity|acceleration|euler|rate)\.[xyz]", plan["group"])
     assert [len(facts[name]) for name in ("replay", "other")] == [16, 2]
 
 
@@ -444,23 +474,6 @@ def test_the_reference_computes_in_float32(tmp_path: Path) -> None:
     np.testing.assert_allclose(out, expected, rtol=1e-6)
 
 
-def test_drift_is_a_share_of_the_heads_largest_value() -> None:
-    drift = reference.Drift()
-    drift.take(np.array([10.0, 0.5]), np.array([10.0, 0.0]))
-    drift.take(np.array([2.0, 1.0]), np.array([2.0, 1.25]))
-    assert drift.value == pytest.approx(0.05)
-    small = reference.Drift()
-    small.take(np.array([0.001]), np.array([0.0]))
-    assert small.value == pytest.approx(0.01)  # against the smallest scale, a tenth
-
-
-def test_drift_where_only_one_side_is_a_number() -> None:
-    same, lost = reference.Drift(), reference.Drift()
-    same.take(np.array([NAN, 1.0]), np.array([NAN, 1.0]))
-    lost.take(np.array([NAN, 1.0]), np.array([1.0, 1.0]))
-    assert (same.value, lost.value) == (0.0, None)
-
-
 def test_pose_by_hand() -> None:
     rows = [np.array([3, 4, 0, 0, 0, 1, 0, 0, 0, -1, -1, 12.0]), np.array([0.0] * 12)]
     found = reference.pose_of(rows)
@@ -480,7 +493,7 @@ def test_what_the_worker_observed_is_checked_before_it_is_read(tmp_path: Path) -
     np.savez(observed, **{"cam/1/model/in/0": given, "cam/1/model/out/0": given})
     sha256 = hashlib.sha256(observed.read_bytes()).hexdigest()
     with reference.prepared(networks, tmp_path / "log", "pop") as child:
-        assert child.compare(observed, sha256)["heads"]["model.output 0"] > 0.5
+        assert child.compare(observed, sha256)["heads"]["model.output 0"]["error"] > 0.5
     with (
         reference.prepared(networks, tmp_path / "log", "pop") as child,
         pytest.raises(ArtifactError, match=f"expected sha256 {'0' * 64}, got {sha256}"),

@@ -34,7 +34,7 @@ tinygrad = "0.14.0"
 DEV = "CPU:X86"
 CC = "echo" # opening its CPU device, tinygrad 0.14.0 has $CC compile four programs that nothing then runs
 FLOAT16 = 1
-tolerance = { default = 0.02 } # of float16: largest difference by largest number
+tolerance = { default = 0.02 } # of float16: how far numbers read together may be off, by how far they reach
 IMAGE = 0
 NUM_CPU_THREADS = 1
 PARALLEL = 0

@@ -11,20 +11,25 @@ HOST_DEVICE = "NPY"  # where a runtime refills inputs from numpy
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that a gate looked at: `subject` is a capture, a camera, a file or a head of a network."""
+    """One thing that a gate looked at: `subject` is a capture, a camera, a file or a head of a network.
+
+    `group` is what of the subject was worst, where the gate looked at each part of it.
+    """
 
     gate: str
     subject: str
     value: Any
     limit: Any
     passed: bool
+    group: str | None = None
 
     def __str__(self) -> str:
-        return f"{self.gate} of {self.subject}: expected {self.limit}, got {self.value}"
+        subject = f"{self.subject} ({self.group})" if self.group else self.subject
+        return f"{self.gate} of {subject}: expected {self.limit}, got {self.value}"
 
     def as_json(self) -> dict[str, Any]:
         """The finding in a record."""
-        return asdict(self)
+        return {name: value for name, value in asdict(self).items() if name != "group" or value}
 
 
 @dataclass(frozen=True)

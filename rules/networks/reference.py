@@ -10,15 +10,17 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rules.builders.watched import Watched
 from rules.errors import ArtifactError
 from rules.keeping import files
 
+if TYPE_CHECKING:
+    from rules.networks.drift import Drift
+
 FLOAT, HALF = 1, 10  # onnx.TensorProto
 DTYPE_ATTRIBUTES = ("to", "dtype", "output_dtype")
-SMALLEST_SCALE = 0.1  # below this a head's own size says more about cancellation than about precision
 POSE = "pose"
 POSE_COLUMNS = 12  # translation, rotation, then the log-stds of both
 
@@ -189,57 +191,40 @@ def steps_of(observed: Path) -> Steps:
 
 
 def judged(networks: Mapping[str, Network], steps: Steps) -> dict[str, Any]:
-    """Of each head (`vision.pose`) the worst drift, and of each network with a pose what is odd about it.
-
-    A drift is the largest difference over the largest expected number of the head in all steps; it is None
-    where one side is finite and the other is not.
+    """Of each head (`vision.pose`) how far it drifted in all steps (see `drift.Verdict`), and of each network
+    with a pose what is odd about it.
     """
     drifts: dict[str, Drift] = {}
     for (_, _, role), arrays in steps.items():
-        if "in" in arrays:
-            network = networks[role]
-            expected = network.heads(network(arrays["in"]))
-            for name, found in network.heads(arrays["out"]).items():
-                drifts.setdefault(f"{role}.{name}", Drift()).take(found, expected[name])
+        network = networks[role]
+        expected = network.heads(network(arrays["in"]))
+        for name, found in network.heads(arrays["out"]).items():
+            _drift(drifts, f"{role}.{name}", network, expected[name]).take(found, expected[name])
     rows = {
         role: [network.heads(one["out"])[POSE] for (_, _, of), one in steps.items() if of == role]
         for role, network in networks.items()
         if _has_pose(network)
     }
     return {
-        "heads": {name: drift.value for name, drift in drifts.items()},
+        "heads": {name: drift.verdict.as_json() for name, drift in drifts.items()},
         "poses": {role: pose_of(found) for role, found in rows.items() if found},
     }
+
+
+def _drift(drifts: "dict[str, Drift]", label: str, network: Network, expected: Any) -> "Drift":
+    from rules.networks import drift, groups
+
+    if label not in drifts:
+        name = label.partition(".")[2]
+        of_head = name in network.slices
+        partitions = groups.of_head(name, expected.size) if of_head else groups.of_output(expected.shape)
+        drifts[label] = drift.Drift(partitions, expected.size)
+    return drifts[label]
 
 
 def _has_pose(network: Network) -> bool:
     start, stop = network.slices.get(POSE, (0, 0))
     return stop is not None and start is not None and stop - start == POSE_COLUMNS
-
-
-class Drift:
-    """The worst of one head so far."""
-
-    def __init__(self) -> None:
-        self.difference = 0.0
-        self.scale = SMALLEST_SCALE
-        self.comparable = True
-
-    def take(self, found: Any, expected: Any) -> None:
-        """Take in one step of the head."""
-        import numpy as np
-
-        finite = np.isfinite(expected)
-        self.comparable &= found.shape == expected.shape and bool((np.isfinite(found) == finite).all())
-        if self.comparable and finite.any():
-            expected, found = expected[finite].astype(np.float64), found[finite].astype(np.float64)
-            self.difference = max(self.difference, float(np.abs(found - expected).max()))
-            self.scale = max(self.scale, float(np.abs(expected).max()))
-
-    @property
-    def value(self) -> float | None:
-        """Largest difference over largest expected number; see `judged`."""
-        return self.difference / self.scale if self.comparable else None
 
 
 def pose_of(rows: list[Any]) -> dict[str, float | None]:

@@ -8,7 +8,7 @@ from typing import Final
 from rules.counting import counted
 from rules.errors import SourceError
 from rules.keeping import files
-from rules.networks import onnxfile, operators, sizes
+from rules.networks import dataflow, onnxfile, operators, sizes
 from rules.networks.onnxfile import OnnxSummary, TensorSpec, clean, shown
 
 HEAD: Final = 1024
@@ -99,6 +99,7 @@ def preflight(model_id: str, path: Path, *, tinygrad_root: Path) -> Preflight:
         check_external(path, summary)
         activations = sizes.check(path)
         check_operators(path, summary, tinygrad_root)
+        check_frozen(path, tinygrad_root)
         check_slices(path, summary, slices)
     except SourceError as error:
         raise SourceError(f"{model_id}: {error.what}", fix=error.fix) from error
@@ -236,6 +237,22 @@ def check_operators(path: Path, summary: OnnxSummary, tinygrad_root: Path) -> No
             f"{path.name}: the pinned tinygrad does not implement {_listed(missing)}",
             fix="export the model without these operators, or pin a toolchain whose tinygrad has them",
         )
+
+
+def check_frozen(path: Path, tinygrad_root: Path) -> None:
+    """No operator takes a bound, a shape or a count from the data: a capture keeps the first for ever."""
+    reads = dataflow.host_reads(path, operators.read_on_host(tinygrad_root))
+    if not reads:
+        return
+    first = reads[0]
+    node = f"{first.operator} {shown(first.node)}" if first.node else f"a {first.operator} without a name"
+    more = f", and so do {counted(len(reads) - 1, 'other input')}" if len(reads) > 1 else ""
+    raise SourceError(
+        f"{path.name}: {node} takes its input {first.position}, {shown(first.value)}, from the values of the"
+        f" model's input {shown(first.origin)}{more}: a capture reads it once and keeps it for ever",
+        fix="export the model with bounds and shapes that are fixed, or follow from shapes alone; for an If,"
+        " with branches that declare equal shapes",
+    )
 
 
 def check_slices(path: Path, summary: OnnxSummary, slices: dict[str, slice] | None) -> None:

@@ -18,7 +18,6 @@ from .feed import Arrays, Step, digest, save
 
 SEED, OTHER_SEED = 0, 1
 STEPS = 8  # of each camera: replays have differed from the first run on their second or a later step only
-COMPARED = (1, 4, 7)  # the steps whose inputs the host feeds the reference
 MESSAGE_CHARACTERS = 2000
 
 
@@ -82,15 +81,14 @@ def measured(outputs: Arrays) -> dict[str, Any]:
 
 
 def _watched(steps: Iterable[Step], observed: dict[str, Any]) -> Iterator[Step]:
-    """Pass steps on; keep every output in `observed`, and the inputs of the steps to compare, by the names
+    """Pass steps on; keep every input and output in `observed`, by the names
     `LABEL/STEP/ROLE/in|out/NUMBER`."""
     counts: Counter[str] = Counter()
     for step in steps:
         number = counts[step.label]
         counts[step.label] += 1
         for role, passed in step.networks.items():
-            inputs = passed.inputs if number in COMPARED else []
-            for side, arrays in (("in", inputs), ("out", passed.outputs)):
+            for side, arrays in (("in", passed.inputs), ("out", passed.outputs)):
                 named = {f"{step.label}/{number}/{role}/{side}/{i}": one for i, one in enumerate(arrays)}
                 observed |= named
         yield step
