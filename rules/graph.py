@@ -20,6 +20,7 @@ from rules.keeping.digests import Digest, Stamp
 from rules.keeping.records import Output, Record
 from rules.keys import Content, key_of
 from rules.networks import architecture
+from rules.operators import holding
 from rules.releasing import parts
 from rules.sources import kind_of
 from rules.step import Made, Step
@@ -90,6 +91,7 @@ class Graph:
         self.warm = Warm()
         self.room = Room()
         self.lanes = Lanes()
+        self.operators = holding.Operators(workspace.hidden / "operators")
         self._read_pins: tuple[Stamp, pins.Lock] | None = None
         self.cold = False  # compile every model in a process of its own
         if MONITORING in catalog.models:
@@ -365,8 +367,23 @@ class Graph:
         job = self._job(unit, request, content, scratch)
         forks = not self.cold and {unit.flags.expected_device, unit.flags.warp_device} == {"CPU"}
         with self._place_to_run(unit, self._peak(f"{unit.id}_artifact", source)):
+            self._hold_operators(unit, request, content, scratch)
             facts = self.warm.run(job, self._kinship(request, content)) if forks else local.run(job)
         return Made(dict(outputs), facts)
+
+    def _hold_operators(
+        self, unit: Unit, request: Mapping[str, Any], content: Content, scratch: Path
+    ) -> holding.Held | None:
+        """Before minutes of compile are spent, and of an artifact that is verified anew by another gate."""
+        if holding.GATE in unit.skip_gates:
+            return None
+        settings = content["settings"]
+        identity = {name: settings[name] for name in ("toolchain", "flags", "worker")}
+        identity["gate"] = holding.code(self.workspace.digests)
+        networks = {role: Path(one["path"]) for role, one in request["networks"].items()}
+        version = unit.toolchain.tinygrad or f"of toolchain {unit.toolchain.name}"
+        job = self._job(unit, {"operation": holding.GATE, "tinygrad": version}, content, scratch)
+        return self.operators.hold(job, networks, identity)
 
     @contextlib.contextmanager
     def _place_to_run(self, unit: Unit, needed: int) -> Iterator[None]:
@@ -388,8 +405,11 @@ class Graph:
         record, origin = self._record(candidate.task), self._record(source.task)
         outputs = {o.name: self.workspace.path(o.path) for o in record.outputs}
         request = self._request("verify", unit, source, outputs)
-        case = verify.Case(unit.id, request, record, unit.flags, self.catalog.limits, unit.skip_gates)
         with self._place_to_run(unit, self._peak(f"{unit.id}_validation", source)):
+            held = self._hold_operators(unit, request, content, scratch)
+            case = verify.Case(
+                unit.id, request, record, unit.flags, self.catalog.limits, unit.skip_gates, held
+            )
             facts = verify.verify(
                 case, origin, scratch, lambda r: local.run(self._job(unit, r, content, scratch))
             )

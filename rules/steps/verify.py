@@ -17,6 +17,7 @@ from rules.keeping.digests import Digests
 from rules.keeping.records import Record
 from rules.keys import Content, key_of
 from rules.networks import reference
+from rules.operators import holding
 
 PACKAGE = Path(__file__).parent.parent
 
@@ -42,8 +43,10 @@ STAGES: tuple[Mapping[str, Gate], ...] = (
         "pose": numbers.pose,
     },
 )
-GATES = tuple(name for stage in STAGES for name in stage)
-SKIPPABLE = ("size", "seed", "zero", "constant", "reference", "pose")  # what an odd network may rightly fail
+GATES = (holding.GATE, *(name for stage in STAGES for name in stage))
+SKIPPABLE = (  # what an odd network may rightly fail
+    "size", "seed", "zero", "constant", "reference", "pose", holding.GATE,
+)  # fmt: skip
 VERIFIED_ON = ("device", "machine", "renderer", "arch")
 TOLD = 6  # faults in a message; the log of gates is as long as it must be
 
@@ -61,13 +64,14 @@ class Case:
     flags: FlagSet
     limits: Limits
     skip: tuple[str, ...] = ()
+    held: holding.Held | None = None  # what is known of its operators, each on its own
 
 
 def digest(digests: Digests) -> str:
     """One sha256 over the sources of the gates: what one of them begins to refuse is verified again."""
     sources = [*sorted((PACKAGE / "gates").glob("*.py")), PACKAGE / "networks/reference.py", Path(__file__)]
     found = {path.name: digests.of(path).sha256 for path in sources if not path.name.startswith("._")}
-    return key_of(found)
+    return key_of({**found, holding.GATE: holding.code(digests)})
 
 
 def settings(sources: str, flags: FlagSet, limits: Limits, skip: tuple[str, ...]) -> Content:
@@ -96,7 +100,17 @@ def verify(case: Case, source: Record, scratch: Path, run: Run) -> dict[str, Any
         weights=sum(one["weights_bytes"] for one in source.facts.values()),
         reference=told,
     )
-    return facts(evidence, judge(case.id, evidence, case.skip), case.skip)
+    findings = [*_operators(case.held), *judge(case.id, evidence, case.skip)]
+    return facts(evidence, findings, case.skip)
+
+
+def _operators(held: holding.Held | None) -> list[Finding]:
+    """What was found before the compile; a model with a wrong operator has no candidate to verify."""
+    if held is None:
+        return []
+    whole = Finding(holding.GATE, f"{held.nodes} nodes", held.used, 1, True)
+    rest = [Finding(holding.GATE, why, "not held", "held where it can be", True) for why in held.not_held]
+    return [whole, *rest]
 
 
 def observe(case: Case, scratch: Path, run: Run) -> tuple[Facts, Facts | None]:
