@@ -4,7 +4,7 @@ import math
 from typing import Any, Final
 
 import numpy as np
-from onnx import TensorProto
+from onnx import TensorProto, helper
 
 from rules.operators.nodes import DATA, FOLDED, VALUE, WEIGHT, Known, Node, Operand, numpy_name
 
@@ -77,9 +77,8 @@ class Feeds:
         kind = np.dtype(numpy_name(known.dtype))
         if self.operator in TIES:
             return self._distinct(known, magnitude).astype(kind)
-        if self.operator.startswith("QLinear") or self.operator in ("QuantizeLinear", "DequantizeLinear"):
-            if position > 0:
-                return self.random.uniform(0.01, 0.1, known.shape).astype(kind)
+        if position > 0 and ("QLinear" in self.operator or "uantizeLinear" in self.operator):
+            return self.random.uniform(0.01, 0.1, known.shape).astype(kind)
         if (interval := DOMAINS.get((self.operator, position))) is not None:
             return self.random.uniform(*interval, known.shape).astype(kind)
         drawn = self._spread(known.shape, magnitude)
@@ -97,6 +96,8 @@ class Feeds:
     def _spread(self, shape: tuple[int, ...], magnitude: float | str) -> Any:
         drawn = self.random.uniform(-1, 1, shape)
         if isinstance(magnitude, float):
+            if drawn.size:  # both ends are always there
+                drawn.flat[[drawn.size // 3, drawn.size // 2]] = -1, 1
             return drawn * magnitude
         return drawn * 100 * 10 ** self.random.uniform(-5, 0, shape)
 
@@ -171,21 +172,15 @@ class Feeds:
             return np.stack(np.unravel_index(chosen, limit), -1).reshape(known.shape)
         if self.operator == "MaxUnpool":
             return self.random.permutation(max(limit, known.size))[: known.size].reshape(known.shape)
-        axis = self._attribute("axis", 0)
-        ranks = self.random.random((*known.shape[: axis % len(known.shape)], limit))
-        rows = self.random.random(
-            tuple(limit if at == axis % len(known.shape) else size for at, size in enumerate(known.shape))
-        ).argsort(axis)
-        del ranks
-        return np.take(rows, range(known.shape[axis]), axis)
+        axis = self._attribute("axis", 0) % len(known.shape)
+        shape = tuple(limit if at == axis else size for at, size in enumerate(known.shape))
+        return np.take(self.random.random(shape).argsort(axis), range(known.shape[axis]), axis)
 
     def _shape(self, position: int) -> tuple[int, ...]:
         name = self.node.proto.input[position]
         return next((one.known.shape for one in self.node.operands if one.name == name), ())
 
     def _attribute(self, name: str, default: Any) -> Any:
-        from onnx import helper
-
         for one in self.node.proto.attribute:
             if one.name == name:
                 return helper.get_attribute_value(one)
@@ -203,8 +198,6 @@ def terms(node: Node) -> int:
         return max(1, sizes[1] // max(1, shapes[1][1]))
     if operator in ("MatMul", "Gemm") and shapes[0]:
         return max(1, *shapes[0][-2:])
-    return (
-        max(1, *sizes)
-        if operator.startswith("Reduce") and sizes
-        else max(1, *(max(one, default=1) for one in shapes), 1)
-    )
+    if operator.startswith("Reduce"):
+        return max(1, *sizes)
+    return max((size for shape in shapes for size in shape), default=1)

@@ -21,7 +21,7 @@ from rules.builders import local, vitals
 from rules.builders.job import Job
 from rules.errors import ArtifactError
 from rules.host import distribution
-from rules.keeping.digests import Digests
+from rules.keeping.digests import Digests, sha256_of
 from rules.keeping.files import write_bytes
 from rules.keys import Content, key_of
 from rules.networks import architecture, onnxfile
@@ -78,10 +78,10 @@ class Operators:
             plans = {role: known.plan(name) for role, name in names.items()}
             ran = 0
             if not all(known.whole(plan) for plan in plans.values()):
-                answer = _Asking(job, networks).ask(known.nodes())
+                answer = Asking(job, networks).ask(known.nodes())
                 ran = len(answer.verdicts)
                 for digest, verdict in answer.verdicts.items():
-                    if not _is_wrong(verdict):
+                    if not is_wrong(verdict):
                         known.note_node(digest, verdict)
                 _refuse(job, answer.verdicts)
                 plans = {role: known.note_plan(names[role], plan) for role, plan in answer.plans.items()}
@@ -89,10 +89,9 @@ class Operators:
 
 
 def _structure(path: Path) -> str:
-    """What of a file decides which nodes it has. Numbers that lie outside of it are not told by their place."""
-    outside = sorted(onnxfile.read(path).external)
-    sums = {name: Digests(Path(os.devnull)).of(path.parent / name).sha256 for name in outside}
-    return key_of({"structure": architecture.structure(path), "outside": sums})
+    """What of a file decides which nodes it has; where numbers lie outside of it does not tell which."""
+    outside = {name: sha256_of(path.parent / name) for name in sorted(onnxfile.read(path).external)}
+    return key_of({"structure": architecture.structure(path), "outside": outside})
 
 
 def _held(known: "_Known", plans: list[Content], ran: int) -> Held:
@@ -176,21 +175,23 @@ class _Known:
 # ---- what is wrong, in words
 
 
-def _is_wrong(verdict: Content) -> bool:
+def is_wrong(verdict: Content) -> bool:
+    """Whether a node does not pass."""
     return "expected" in verdict or "failed" in verdict
 
 
 def _refuse(job: Job, verdicts: Mapping[str, Content]) -> None:
-    wrong = [one for one in verdicts.values() if _is_wrong(one)]
+    wrong = [one for one in verdicts.values() if is_wrong(one)]
     if not wrong:
         return
     tinygrad = f"tinygrad {_version(job)}"
-    said = [_sentence(tinygrad, one) for one in wrong[:TOLD]]
+    said = [sentence(tinygrad, one) for one in wrong[:TOLD]]
     more = f"; and {len(wrong) - TOLD} more nodes" if len(wrong) > TOLD else ""
     raise ArtifactError(f"{job.label}: {'; '.join(said)}{more}", fix=_advice(wrong))
 
 
-def _sentence(tinygrad: str, one: Content) -> str:
+def sentence(tinygrad: str, one: Content) -> str:
+    """What is wrong with a node: operator, opset, both values or what tinygrad raised, and the node."""
     domain = one["node"]["domain"]
     operator = f"{domain + '.' if domain else ''}{one['operator']} of opset {one['opset']}"
     if "failed" in one:
@@ -216,12 +217,14 @@ def _version(job: Job) -> str:
 
 
 @dataclass(frozen=True)
-class _Answer:
+class Answer:
+    """The nodes of each network by digest (`nodes`, `not_held`), and what was found of those that ran."""
+
     plans: dict[str, Content]
     verdicts: dict[str, Content]
 
 
-class _Asking:
+class Asking:
     """One model's unknown nodes, taken to both sides."""
 
     def __init__(self, job: Job, networks: Mapping[str, Path]) -> None:
@@ -229,8 +232,11 @@ class _Asking:
         self.networks = networks
         self.scratch = job.scratch / GATE
 
-    def ask(self, known: list[str]) -> _Answer:
-        """Take the networks apart, run what is unknown on both sides, judge."""
+    def ask(self, known: list[str]) -> Answer:
+        """Take the networks apart, run what is unknown on both sides, judge.
+
+        Raises ArtifactError that says what became of a child that ended without an answer.
+        """
         self.scratch.mkdir()
         request = {
             "networks": {role: str(path) for role, path in self.networks.items()},
@@ -240,18 +246,15 @@ class _Asking:
         }
         with self._reference() as reference:
             taken = reference.answer(request)
-            plans = {
-                role: {"nodes": nodes, "not_held": taken["not_held"]}
-                for role, nodes in taken["plans"].items()
-            }
+            plans = taken["plans"]
             if not taken["cases"]:
-                return _Answer(plans, {})
+                return Answer(plans, {})
             given = self.scratch / "given.npz"
             told = self._tinygrad(taken["cases"], given)
             verdicts = reference.answer(
                 {"given": str(given), "sha256": told["sha256"], "failed": told["failed"]}
             )
-        return _Answer(plans, verdicts)
+        return Answer(plans, verdicts)
 
     def _images(self) -> bool:
         """Whether the flag set has tinygrad write sums as reads of images, in float16 if it says so."""

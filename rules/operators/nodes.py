@@ -74,17 +74,13 @@ class Node:
     proto: Any
     opsets: dict[str, int]
     operands: tuple[Operand, ...]
+    outputs: tuple[str, ...]  # those that somebody reads
     place: str = field(compare=False)
 
     @property
     def opset(self) -> int:
         """The version that its own domain is imported in."""
         return self.opsets[self.proto.domain]
-
-    @property
-    def outputs(self) -> list[str]:
-        """The names of the outputs that somebody reads."""
-        return [name for name in self.proto.output if name]
 
     def described(self) -> Content:
         """Everything that decides what tinygrad makes of the node."""
@@ -95,6 +91,7 @@ class Node:
             "attributes": {one.name: _attribute(one) for one in self.proto.attribute},
             "reads": list(self.proto.input),
             "writes": list(self.proto.output),
+            "held": list(self.outputs),
             "operands": {one.name: one.described() for one in self.operands},
         }
 
@@ -159,6 +156,9 @@ class Walk:
         self.graph = model.graph
         self.known: dict[str, Known] = {}
         self.stored = {tensor.name: tensor for tensor in self.graph.initializer}
+        self.read = {one.name for one in self.graph.output}
+        for node in self.graph.node:
+            self.read.update((*node.input, *captured(node)))
         for value in self.graph.input:
             self._take_input(value)
 
@@ -169,11 +169,12 @@ class Walk:
             self.known[value.name] = Known(kind.elem_type, tuple(sizes))
 
     def nodes(self) -> Iterator[tuple[Any, Node | str]]:
-        """Every node but constants, as it stands in the file, and by itself or why it cannot be taken out."""
+        """Every node that somebody reads but constants: as it stands in the file, then by itself, or why it
+        cannot be taken out."""
         for number, proto in enumerate(self.graph.node):
             if proto.op_type == "Constant":
                 self._constant(proto)
-            else:
+            elif self.read.intersection(proto.output):
                 yield proto, self._node(proto, number)
 
     def gave(self, proto: Any, outputs: dict[str, Known]) -> None:
@@ -209,7 +210,8 @@ class Walk:
             attribute.ClearField("doc_string")
         operands = tuple(self._operand(proto, name, new) for name, new in renamed.items())
         opsets = {one: self.opsets[one] for one in {"", proto.domain}}
-        return Node(alone, opsets, operands, place)
+        outputs = tuple(f"o{at}" for at, name in enumerate(proto.output) if name in self.read)
+        return Node(alone, opsets, operands, outputs, place)
 
     def _operand(self, proto: Any, name: str, new: str) -> Operand:
         if name not in self.stored:

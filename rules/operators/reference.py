@@ -9,7 +9,7 @@ import hashlib
 import json
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -76,6 +76,8 @@ class Alone:
             sizes = [one.dim_value if one.HasField("dim_value") else -1 for one in kind.shape.dim]
             whole = kind.HasField("shape") and min(sizes, default=0) >= 0
             found[value.name] = Known(kind.elem_type, tuple(sizes) if whole else (-1,))
+        if self.node.proto.op_type == "Dropout" and any(map(np.any, list(self.feeds.given.values())[1:])):
+            raise NotHeld("it draws random numbers")
         self._check_size([one for one in found.values() if -1 not in one.shape])
         return found
 
@@ -133,7 +135,12 @@ class Alone:
         ]
         floats = [name for one in dtypes if one and (name := numpy_name(one)) in judging.UNITS]
         coarsest = max(floats, key=lambda name: judging.UNITS[name], default="float32")
-        return judging.Scale(coarsest, terms(self.node), self.node.proto.op_type in judging.AROUND_ONE)
+        operator = self.node.proto.op_type
+        around_one, quantizes = (
+            operator in judging.AROUND_ONE,
+            "Quantize" in operator or "QLinear" in operator,
+        )
+        return judging.Scale(coarsest, terms(self.node), around_one, quantizes)
 
 
 @dataclass
@@ -156,13 +163,17 @@ class Bench:
         self.not_held: dict[str, str] = {}
         self.cases: dict[str, Case] = {}
 
-    def take_apart(self, label: str, path: str) -> list[str]:
-        """The digests of a network's distinct nodes, in order; the unknown ones become cases."""
+    def take_apart(self, label: str, path: str) -> dict[str, Any]:
+        """The digests of a network's distinct nodes, in order (`nodes`), and why some are `not_held`.
+
+        The unknown ones become cases.
+        """
         walk = Walk(onnx.load(path), label)
         found: dict[str, None] = {}
+        apart: dict[str, str] = {}
         for proto, node in walk.nodes():
             if isinstance(node, str):
-                self.not_held[hashlib.sha256(node.encode()).hexdigest()] = node
+                apart[hashlib.sha256(node.encode()).hexdigest()] = node
                 continue
             digest = node.digest
             found[digest] = None
@@ -170,7 +181,8 @@ class Bench:
                 self.nodes[digest] = node
                 self.gives[digest] = self._looked_at(node, digest)
             walk.gave(proto, self.gives[digest])
-        return list(found)
+        apart |= {digest: self.not_held[digest] for digest in found if digest in self.not_held}
+        return {"nodes": list(found), "not_held": apart}
 
     def _looked_at(self, node: Node, digest: str) -> dict[str, Known]:
         feeds, alone = Feeds(node), None
@@ -214,7 +226,7 @@ class Bench:
         return asked
 
     def judged(self, given: Mapping[str, Any], failed: Mapping[str, str]) -> dict[str, Any]:
-        """By digest, what there is to say of each case: how far it used its allowance, and where it is wrong."""
+        """What there is to say of each case, by digest: how much of its allowance it used, where it is wrong."""
         return {
             digest: self._verdict(digest, case, given, failed.get(digest))
             for digest, case in self.cases.items()
@@ -261,7 +273,7 @@ class Bench:
         scale = alone.scale
         sums = alone.node.proto.op_type in ("Conv", "ConvTranspose", "MatMul", "Gemm", "Einsum")
         if self.half and sums and scale.dtype == "float32":
-            return judging.Scale("float16", scale.terms, scale.around_one)
+            return replace(scale, dtype="float16")
         return scale
 
 
@@ -281,7 +293,7 @@ def main() -> int:
     bench = Bench(set(request["known"]), Path(request["scratch"]), request["half"])
     plans = {label: bench.take_apart(label, path) for label, path in request["networks"].items()}
     asked = bench.asked()
-    print(json.dumps({"plans": plans, "cases": asked, "not_held": bench.not_held}), flush=True)
+    print(json.dumps({"plans": plans, "cases": asked}), flush=True)
     if not asked:
         return 0
     told = json.loads(sys.stdin.readline())

@@ -30,7 +30,8 @@ class Network:
         constants; during a capture tinygrad forbids that.
         """
         runner = OnnxRunner(self.path)
-        Tensor.realize(*(value for value in runner.graph_values.values() if isinstance(value, Tensor)))
+        if weights := [value for value in runner.graph_values.values() if isinstance(value, Tensor)]:
+            Tensor.realize(*weights)
         runner({name: self._blank(spec) for name, spec in self.spec["inputs"].items()})
         return runner
 
