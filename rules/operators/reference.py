@@ -226,7 +226,7 @@ class Bench:
         return asked
 
     def judged(self, given: Mapping[str, Any], failed: Mapping[str, str]) -> dict[str, Any]:
-        """What there is to say of each case, by digest: how much of its allowance it used, where it is wrong."""
+        """What there is to say of each case, by digest: how much of its allowance it used, what is wrong."""
         return {
             digest: self._verdict(digest, case, given, failed.get(digest))
             for digest, case in self.cases.items()
