@@ -21,6 +21,7 @@ from rules.keeping.records import Output, Record
 from rules.keeping.reuse import ANYWHERE, NOWHERE, SIGNED, Reuse
 from rules.keys import Content, key_of
 from rules.networks import architecture
+from rules.operators import holding
 from rules.releasing import parts
 from rules.sources import kind_of
 from rules.step import Made, Step
@@ -96,6 +97,7 @@ class Graph:
         self.warm = Warm()
         self.room = Room()
         self.lanes = Lanes()
+        self.operators = holding.Operators(workspace.hidden / "operators")
         self._read_pins: tuple[Stamp, pins.Lock] | None = None
         self._activations: dict[str, int] = {}  # bytes, by unit
         self.cold = False  # compile every model in a process of its own
@@ -403,8 +405,23 @@ class Graph:
         job = self._job(unit, request, content, scratch, most)
         forks = not self.cold and {unit.flags.expected_device, unit.flags.warp_device} == {"CPU"}
         with self._place_to_run(unit, needed):
+            self._hold_operators(unit, request, content, scratch, most)
             facts = self.warm.run(job, self._kinship(request, content)) if forks else local.run(job)
         return Made(dict(outputs), facts)
+
+    def _hold_operators(
+        self, unit: Unit, request: Mapping[str, Any], content: Content, scratch: Path, most: int
+    ) -> holding.Held | None:
+        """Before minutes of compile are spent, and of an artifact that is verified anew by another gate."""
+        if holding.GATE in unit.skip_gates:
+            return None
+        settings = content["settings"]
+        identity = {name: settings[name] for name in ("toolchain", "flags", "worker")}
+        identity["gate"] = holding.code(self.workspace.digests)
+        networks = {role: Path(one["path"]) for role, one in request["networks"].items()}
+        version = unit.toolchain.tinygrad or f"of toolchain {unit.toolchain.name}"
+        job = self._job(unit, {"operation": holding.GATE, "tinygrad": version}, content, scratch, most)
+        return self.operators.hold(job, networks, identity)
 
     @contextlib.contextmanager
     def _place_to_run(self, unit: Unit, needed: int) -> Iterator[None]:
@@ -431,8 +448,11 @@ class Graph:
         outputs = {o.name: self.workspace.path(o.path) for o in record.outputs}
         request = self._request("verify", unit, source, outputs)
         needed, most = self._peak(unit.id, "validation", source)
-        case = verify.Case(unit.id, request, record, unit.flags, self.catalog.limits, unit.skip_gates, most)
         with self._place_to_run(unit, needed):
+            held = self._hold_operators(unit, request, content, scratch, most)
+            case = verify.Case(
+                unit.id, request, record, unit.flags, self.catalog.limits, unit.skip_gates, most, held
+            )
             facts = verify.verify(
                 case, origin, scratch, lambda r: local.run(self._job(unit, r, content, scratch, most))
             )

@@ -18,6 +18,7 @@ from rules.keeping.digests import Digests
 from rules.keeping.records import Record
 from rules.keys import Content, key_of
 from rules.networks import reference
+from rules.operators import holding
 
 PACKAGE = Path(__file__).parent.parent
 
@@ -45,8 +46,10 @@ STAGES: tuple[Mapping[str, Gate], ...] = (
     {"client": behaviour.client, "inputs": behaviour.inputs},
 )
 WITHOUT_REFERENCE = tuple(takewhile(lambda stage: "reference" not in stage, STAGES))
-GATES = tuple(name for stage in STAGES for name in stage)
-SKIPPABLE = ("size", "seed", "zero", "constant", "reference", "pose")  # what an odd network may rightly fail
+GATES = (holding.GATE, *(name for stage in STAGES for name in stage))
+SKIPPABLE = (  # what an odd network may rightly fail
+    "size", "seed", "zero", "constant", "reference", "pose", holding.GATE,
+)  # fmt: skip
 VERIFIED_ON = ("device", "machine", "renderer", "arch")
 TOLD = 6  # faults in a message; the log of gates is as long as it must be
 
@@ -65,6 +68,7 @@ class Case:
     limits: Limits
     skip: tuple[str, ...] = ()
     most_bytes: int | None = None  # of memory that the reference may take
+    held: holding.Held | None = None  # what is known of its operators, each on its own
 
 
 def digest(digests: Digests) -> str:
@@ -72,7 +76,7 @@ def digest(digests: Digests) -> str:
     judges = [PACKAGE / "networks" / name for name in ("reference.py", "drift.py", "groups.py")]
     sources = [*sorted((PACKAGE / "gates").glob("*.py")), *judges, Path(__file__)]
     found = {path.name: digests.of(path).sha256 for path in sources if not path.name.startswith("._")}
-    return key_of(found)
+    return key_of({**found, holding.GATE: holding.code(digests)})
 
 
 def settings(sources: str, flags: FlagSet, limits: Limits, skip: tuple[str, ...]) -> Content:
@@ -107,7 +111,17 @@ def verify(case: Case, source: Record, scratch: Path, run: Run) -> dict[str, Any
         judge(case.id, evidence(seen), case.skip, WITHOUT_REFERENCE)
 
     whole = evidence(*observe(case, scratch, run, check))
-    return facts(whole, judge(case.id, whole, case.skip), case.skip)
+    findings = [*_operators(case.held), *judge(case.id, whole, case.skip)]
+    return facts(whole, findings, case.skip)
+
+
+def _operators(held: holding.Held | None) -> list[Finding]:
+    """What was found before the compile; a model with a wrong operator has no candidate to verify."""
+    if held is None:
+        return []
+    whole = Finding(holding.GATE, f"{held.nodes} nodes", held.used, 1, True)
+    rest = [Finding(holding.GATE, why, "not held", "held where it can be", True) for why in held.not_held]
+    return [whole, *rest]
 
 
 def observe(

@@ -94,6 +94,6 @@ def save(arrays: Mapping[str, Any], path: Path) -> str:
     with zipfile.ZipFile(path, "w") as archive:
         for name in sorted(arrays):
             with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as file:
-                np.lib.format.write_array(file, np.ascontiguousarray(arrays[name]), allow_pickle=False)
+                np.lib.format.write_array(file, np.asarray(arrays[name], order="C"), allow_pickle=False)
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -64,7 +64,15 @@ def replay(request: dict[str, Any]) -> dict[str, Any]:
     return realtime.replay(request)
 
 
-OPERATIONS = {"compile": compile_, "verify": verify_, "replay": replay}
+def operators(request: dict[str, Any]) -> dict[str, Any]:
+    """Run single nodes, each by itself (see `alone/`)."""
+    from .alone import hold
+
+    gc.disable()
+    return hold(request)
+
+
+OPERATIONS = {"compile": compile_, "verify": verify_, "replay": replay, "operators": operators}
 
 
 def work(request_path: str, result_path: str) -> None:
