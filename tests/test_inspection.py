@@ -40,8 +40,16 @@ def real(name: str) -> Path:
 class Call:
     """What a pickle makes by calling `module.name`; `state` is set on it."""
 
+    how = b"R"
+
     def __init__(self, name: str, *arguments: Any, state: Any = None) -> None:
         self.name, self.arguments, self.state = name, arguments, state
+
+
+class New(Call):
+    """What a pickle makes of the class `module.name` without calling it."""
+
+    how = b"\x81"
 
 
 def text(value: str) -> bytes:
@@ -52,7 +60,7 @@ def text(value: str) -> bytes:
 def emitted(value: Any) -> bytes:
     if isinstance(value, Call):
         module, _, name = value.name.rpartition(".")
-        built = text(module) + text(name) + b"\x93" + emitted(value.arguments) + b"R"
+        built = text(module) + text(name) + b"\x93" + emitted(value.arguments) + value.how
         return built + (emitted(value.state) + b"b" if value.state is not None else b"")
     if isinstance(value, tuple | list):
         inner = b"".join(emitted(one) for one in value)
@@ -68,26 +76,30 @@ def assembled(value: Any) -> bytes:
     return b"\x80\x04" + emitted(value) + b"."
 
 
+NODE = "tinygrad.uop.ops.UOp"
+DTYPE = Call("tinygrad.dtype.DType", 14, 32, "float", "f")
+
+
 def number(value: int) -> Any:
-    return Call("tinygrad.uop.ops.UOp", Call("tinygrad.uop.Ops", 60), None, (), value, None, None)
+    return Call(NODE, Call("tinygrad.uop.Ops", 60), DTYPE, (), value, None, None)
 
 
 def jit(names: list[str], device: str, kernels: int = 2) -> Call:
     """A TinyJit as 0.14.0 pickles it, with one buffer of 16 bytes on `device`."""
-    dtype = Call("tinygrad.dtype.DType", 14, 32, "float", "f")
-    node = "tinygrad.uop.ops.UOp"
+    dtype, node = DTYPE, NODE
     void = Call(node, Call("tinygrad.uop.Ops", 3), dtype, (), None, None, None)
     shape = Call(node, Call("tinygrad.uop.Ops", 15), dtype, (number(3), number(5)), None, None, None)
     view = Call(node, Call("tinygrad.uop.Ops", 71), dtype, (void, shape), None, None, None)
     buffer = Call("tinygrad.device.Buffer", device, 4, dtype, None, None, bytes(16), 1)
     held = Call(node, Call("tinygrad.uop.Ops", 2), dtype, (), None, None, None, buffer)
     programs = tuple(
-        Call(node, Call("tinygrad.uop.Ops", 8), dtype, (), Call("tinygrad.uop.ops.ProgramInfo"), None, None)
+        Call(node, Call("tinygrad.uop.Ops", 8), dtype, (), New("tinygrad.uop.ops.ProgramInfo"), None, None)
         for _ in range(kernels)
     )
     linear = Call(node, Call("tinygrad.uop.Ops", 9), dtype, (held, *programs), None, None, None)
     info = [(view, (), dtype, device) for _ in names]
-    captured = Call("tinygrad.engine.jit.CapturedJit", void, linear, names, info)
+    tensor = New("tinygrad.tensor.Tensor", state=(None, {"uop": void, "is_param": True, "grad": None}))
+    captured = Call("tinygrad.engine.jit.CapturedJit", (tensor,), linear, names, info)
     return Call("tinygrad.engine.jit._TinyJit", None, captured)
 
 
@@ -445,13 +457,16 @@ def test_a_call_of_the_shell_is_named(put: Any, how: str) -> None:
         (Call("tinygradevil.device.Buffer"), "global tinygradevil.device.Buffer"),
         (Call("builtins.getattr", "a", "b"), "global builtins.getattr"),
         (Call("builtins.eval", "1"), "global builtins.eval"),
-        (Call("builtins.bytearray", 10**12), "call of builtins.bytearray"),
+        (Call("builtins.bytearray", 10**12), "call of builtins.bytearray with 1000000000000"),
         (Call("builtins.list", Call("builtins.range", 10**12)), "call of builtins.list"),
-        (Call("builtins.set", Call("builtins.range", 10**12)), "call of builtins.set"),
+        (
+            Call("builtins.set", Call("builtins.range", 10**12)),
+            "call of builtins.set with what builtins.range returns",
+        ),
         (Call("tinygrad.device.Buffer", "DISK:/etc/x", 4), "device 'DISK:/etc/x'"),
         (
-            Call("tinygrad.device.BufferSpec", state={"external_ptr": 4096}),
-            "BufferSpec with an external pointer",
+            New("tinygrad.device.BufferSpec", state={"external_ptr": 4096}),
+            "external_ptr 4096 set on what tinygrad.device.BufferSpec returns",
         ),
     ],
 )
@@ -478,6 +493,131 @@ def test_other_ways_to_run_code_are_named(put: Any, content: bytes, verdict: str
     report = inspect(put(content))
     assert verdict in report.verdict
     assert report.exit_code == 1
+
+
+def sets_item(target: bytes) -> bytes:
+    return b"\x80\x04" + target + text("k") + b"Ns."
+
+
+TENSOR = New("tinygrad.tensor.Tensor", state=(None, {"uop": number(1), "is_param": True, "grad": None}))
+SPEC_ARGUMENTS = {"slot": 1, "dtype": DTYPE, "addrspace": None, "device": "CPU"}
+# Each loads, or fails late, having done something that an artifact has no business doing.
+EFFECTS: dict[str, tuple[bytes, str]] = {
+    "an item set on a tensor writes to its device": (
+        sets_item(emitted(TENSOR)),
+        "suspicious items set on what tinygrad.tensor.Tensor returns",
+    ),
+    "a parameter on a disk": (
+        assembled(New("tinygrad.uop.ops.ParamArg", state={**SPEC_ARGUMENTS, "device": "DISK:/tmp/x"})),
+        "suspicious device 'DISK:/tmp/x'",
+    ),
+    "a parameter on a disk, among others": (
+        assembled(New("tinygrad.uop.ops.ParamArg", state={**SPEC_ARGUMENTS, "device": ("CPU", "disk:/x")})),
+        "suspicious device 'disk:/x'",
+    ),
+    "a parameter on no known device": (
+        assembled(New("tinygrad.uop.ops.ParamArg", state={**SPEC_ARGUMENTS, "device": "CPU:/tmp/x"})),
+        "suspicious device 'CPU:/tmp/x' set on what tinygrad.uop.ops.ParamArg returns",
+    ),
+    "a node that names a disk": (
+        assembled(Call(NODE, Call("tinygrad.uop.Ops", 5), DTYPE, (), "DISK:/tmp/x", None, None)),
+        "suspicious device 'DISK:/tmp/x'",
+    ),
+    "a disk in a long text": (b"\x80\x04" + text("DISK:" + "x" * 5000) + b".", "suspicious device 'DISK:x"),
+    "a tensor that is called": (
+        assembled(Call("tinygrad.tensor.Tensor", [1, 2], "CPU")),
+        "suspicious call of tinygrad.tensor.Tensor",
+    ),
+    "a tensor of no node": (
+        assembled(New("tinygrad.tensor.Tensor", state=(None, {"uop": "x"}))),
+        "suspicious uop 'x' set on what tinygrad.tensor.Tensor returns",
+    ),
+    "a field that no version has": (
+        assembled(New("tinygrad.uop.ops.ParamArg", state={**SPEC_ARGUMENTS, "__class__": None})),
+        "suspicious field '__class__' set on what tinygrad.uop.ops.ParamArg returns",
+    ),
+    "state of a class that takes none": (
+        assembled(Call(NODE, Call("tinygrad.uop.Ops", 5), DTYPE, (), 1, None, None, state={"op": 1})),
+        "suspicious state set on what tinygrad.uop.ops.UOp returns",
+    ),
+    "an enumeration made anew": (
+        assembled(Call("tinygrad.uop.Ops", "NAME", "A B")),
+        "suspicious call of tinygrad.uop.Ops with 2 arguments",
+    ),
+    "a captured function": (
+        assembled(Call("tinygrad.engine.jit._TinyJit", "function", None)),
+        "suspicious call of tinygrad.engine.jit._TinyJit with 'function'",
+    ),
+    "a program without machine code is compiled": (
+        assembled(
+            Call(
+                "tinygrad.engine.realize.CompiledRunner",
+                New("tinygrad.renderer.ProgramSpec", state={"name": "x", "src": "x", "lib": None}),
+            )
+        ),
+        "suspicious call of tinygrad.engine.realize.CompiledRunner",
+    ),
+    "a buffer larger than its content": (
+        assembled(Call("tinygrad.device.Buffer", "CPU", 10**9, DTYPE, None, None, b"x" * 8, 0)),
+        "suspicious call of tinygrad.device.Buffer",
+    ),
+    "a buffer over memory that is there": (
+        assembled(Call("tinygrad.device.Buffer", "CPU", 4, DTYPE, 4096, None, None, 0)),
+        "suspicious call of tinygrad.device.Buffer with 4096",
+    ),
+    "a class where a value stands": (
+        assembled(Call(NODE, Call("tinygrad.uop.Ops", 5), DTYPE, ([],), None, None, None)),
+        "suspicious call of tinygrad.uop.ops.UOp",
+    ),
+    "partial": (assembled(Call("functools.partial", 1)), "suspicious global functools.partial"),
+    "operator": (assembled(Call("operator.attrgetter", "x")), "suspicious global operator.attrgetter"),
+    "copyreg": (assembled(Call("copyreg._reconstructor", 1)), "suspicious global copyreg._reconstructor"),
+    "a dotted name": (
+        b"\x80\x04" + text("tinygrad.tensor") + text("Tensor.from_url") + b"\x93.",
+        "suspicious global tinygrad.tensor.Tensor.from_url",
+    ),
+    "a class that reads tar files": (
+        assembled(New("tinygrad.nn.state.TensorIO")),
+        "suspicious global tinygrad.nn.state.TensorIO",
+    ),
+    "items of a list": (sets_item(b"]"), "suspicious items set on a list"),
+    "items of a tuple": (sets_item(b")"), "suspicious items set on a tuple"),
+    "members of a dict": (b"\x80\x04}Na.", "suspicious items added to a dict"),
+    "members of a tensor": (
+        b"\x80\x04" + emitted(TENSOR) + b"Na.",
+        "suspicious items added to what tinygrad.tensor.Tensor returns",
+    ),
+    "members of a set that is a list": (b"\x80\x04](N\x90.", "suspicious items added to a list"),
+    "a list appended to a set": (b"\x80\x04\x8fNa.", "suspicious items added to a set"),
+    "a tensor as a key": (
+        b"\x80\x04}" + emitted(TENSOR) + b"Ns.",
+        "suspicious key: what tinygrad.tensor.Tensor returns",
+    ),
+    "an array of objects": (
+        assembled(Call("numpy.dtype", "O8", False, True)),
+        "suspicious call of numpy.dtype with 'O8'",
+    ),
+    "keywords": (
+        b"\x80\x04" + text("builtins") + text("slice") + b"\x93)}\x92.",
+        "suspicious call of builtins.slice with keywords",
+    ),
+    "a class of Python 2": (b"\x80\x02(ibuiltins\nset\n.", "suspicious call of builtins.set as Python 2"),
+    "an object of Python 2": (b"\x80\x02(cbuiltins\nset\no.", "suspicious call of builtins.set as Python 2"),
+}
+
+
+@pytest.mark.parametrize("how", EFFECTS)
+def test_what_loading_does_is_judged(put: Any, how: str) -> None:
+    content, verdict = EFFECTS[how]
+    report = inspect(put(content))
+    assert report.verdict.startswith(verdict)
+    assert report.exit_code == 1
+
+
+def test_a_value_that_the_memo_replaces_is_judged_as_what_it_is(put: Any) -> None:
+    tensor = emitted(TENSOR)
+    report = inspect(put(b"\x80\x04}q\x000" + tensor + b"q\x000h\x00" + text("k") + b"Ns."))
+    assert report.verdict == "suspicious items set on what tinygrad.tensor.Tensor returns"
 
 
 BOMBS = {
@@ -521,10 +661,10 @@ def test_many_jits_that_share_one_graph_are_refused(put: Any) -> None:
 
 def test_objects_that_share_one_large_dict_take_linear_time(put: Any) -> None:
     keys = b"".join(text(f"k{i}") + b"N" for i in range(20_000))
-    one = text("tinygrad.uop.ops") + text("ParamArg") + b"\x93q\x01)Rh\x00b"
-    many = b"h\x01)Rh\x00b" * 20_000
+    one = text("tinygrad.uop.ops") + text("ParamArg") + b"\x93q\x01)\x81h\x00b"
+    many = b"h\x01)\x81h\x00b" * 20_000
     report = inspect(put(b"\x80\x04](}(" + keys + b"uq\x00" + one + many + b"e."))
-    assert report.verdict == "ok"
+    assert report.verdict == "suspicious state set on what tinygrad.uop.ops.ParamArg returns"
     assert report.classes == ("ParamArg(0)",)
 
 

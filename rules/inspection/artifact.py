@@ -11,7 +11,8 @@ from typing import Any
 from rules.counting import counted
 from rules.inspection import graph, stranger
 from rules.inspection.container import Container, Place, container_of, place_of, starts_pickle
-from rules.inspection.opcodes import Machine, Mapping
+from rules.inspection.opcodes import Machine
+from rules.inspection.values import Mapping, name_of
 from rules.inspection.whole import Damage, Tape, Whole, opened
 
 HOST = "NPY"  # where a runtime refills inputs from numpy, whatever the model runs on
@@ -234,7 +235,7 @@ def _spelled(shapes: dict[str, set[tuple[int, str]]]) -> Iterable[str]:
 
 def _as_dict(root: Any) -> Any:
     """An OrderedDict is read as the dict that it is."""
-    return Mapping(root.items) if graph.name_of(root) == "OrderedDict" and root.items else root
+    return Mapping(root.items) if name_of(root) == "OrderedDict" and root.items else root
 
 
 def _jits(root: Any, objects: int, problems: list[Problem]) -> tuple[graph.Jit, ...]:

@@ -10,8 +10,8 @@ from itertools import islice
 from typing import Any
 
 from rules.counting import counted
-from rules.inspection.opcodes import Global, Made, Mapping, Payload
-from rules.inspection.trust import DEVICE
+from rules.inspection.effects import DEVICE
+from rules.inspection.values import Frozen, Global, Made, Mapping, Members, Nodes, Payload, Plain, name_of
 from rules.inspection.whole import Damage
 
 TINYGRAD = "0.14.0"
@@ -95,11 +95,6 @@ class Jit:
         return asdict(self)
 
 
-def name_of(value: Any) -> str:
-    """The class of an object, without its module; empty for anything else."""
-    return value.of.short if isinstance(value, Made) and isinstance(value.of, Global) else ""
-
-
 def entries(value: Any) -> list[tuple[Any, Any]]:
     """Keys and values of a dict."""
     flat = value.flat if isinstance(value, Mapping) else []
@@ -137,7 +132,7 @@ def inside(root: Any) -> Iterator[Made]:
         todo += [one for one in held if type(one) in HOLDERS]
 
 
-HOLDERS = frozenset({Made, Mapping, list, tuple})
+HOLDERS = frozenset({Made, Mapping, list, tuple, Plain, Nodes, Members, Frozen})
 
 
 def arguments_of(value: Any) -> tuple[Any, ...]:
