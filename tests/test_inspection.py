@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from assembler import DTYPE, NODE, Call, New, assembled, emitted, jit, number, text
 from contract import Project, generated, model
-from fuzz_inspection import fuzz, out_of_band, samples
+from fuzz_inspection import fuzz, fuzz_loading, out_of_band, samples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from sandbox import Sandbox, made
 
 from rules.commands.inspect import Inspect, lines
 from rules.errors import ArtifactError
@@ -32,75 +34,6 @@ relaxed = settings(
 
 def real(name: str) -> Path:
     return Path(DATA or "") / name
-
-
-# ---- a pickle assembler, for objects of classes that are not here
-
-
-class Call:
-    """What a pickle makes by calling `module.name`; `state` is set on it."""
-
-    how = b"R"
-
-    def __init__(self, name: str, *arguments: Any, state: Any = None) -> None:
-        self.name, self.arguments, self.state = name, arguments, state
-
-
-class New(Call):
-    """What a pickle makes of the class `module.name` without calling it."""
-
-    how = b"\x81"
-
-
-def text(value: str) -> bytes:
-    raw = value.encode()
-    return b"X" + struct.pack("<I", len(raw)) + raw
-
-
-def emitted(value: Any) -> bytes:
-    if isinstance(value, Call):
-        module, _, name = value.name.rpartition(".")
-        built = text(module) + text(name) + b"\x93" + emitted(value.arguments) + value.how
-        return built + (emitted(value.state) + b"b" if value.state is not None else b"")
-    if isinstance(value, tuple | list):
-        inner = b"".join(emitted(one) for one in value)
-        return b"(" + inner + b"t" if isinstance(value, tuple) else b"](" + inner + b"e"
-    if isinstance(value, dict):
-        return b"}(" + b"".join(emitted(k) + emitted(v) for k, v in value.items()) + b"u"
-    if isinstance(value, str):
-        return text(value)
-    return pickle.dumps(value, 3)[2:-1]
-
-
-def assembled(value: Any) -> bytes:
-    return b"\x80\x04" + emitted(value) + b"."
-
-
-NODE = "tinygrad.uop.ops.UOp"
-DTYPE = Call("tinygrad.dtype.DType", 14, 32, "float", "f")
-
-
-def number(value: int) -> Any:
-    return Call(NODE, Call("tinygrad.uop.Ops", 60), DTYPE, (), value, None, None)
-
-
-def jit(names: list[str], device: str, kernels: int = 2) -> Call:
-    """A TinyJit as 0.14.0 pickles it, with one buffer of 16 bytes on `device`."""
-    dtype, node = DTYPE, NODE
-    void = Call(node, Call("tinygrad.uop.Ops", 3), dtype, (), None, None, None)
-    shape = Call(node, Call("tinygrad.uop.Ops", 15), dtype, (number(3), number(5)), None, None, None)
-    view = Call(node, Call("tinygrad.uop.Ops", 71), dtype, (void, shape), None, None, None)
-    buffer = Call("tinygrad.device.Buffer", device, 4, dtype, None, None, bytes(16), 1)
-    held = Call(node, Call("tinygrad.uop.Ops", 2), dtype, (), None, None, None, buffer)
-    programs = tuple(
-        Call(node, Call("tinygrad.uop.Ops", 8), dtype, (), New("tinygrad.uop.ops.ProgramInfo"), None, None)
-        for _ in range(kernels)
-    )
-    linear = Call(node, Call("tinygrad.uop.Ops", 9), dtype, (held, *programs), None, None, None)
-    info = [(view, (), dtype, device) for _ in names]
-    tensor = New("tinygrad.tensor.Tensor", state=(None, {"uop": void, "is_param": True, "grad": None}))
-    captured = Call("tinygrad.engine.jit.CapturedJit", (tensor,), linear, names, info)
-    return Call("tinygrad.engine.jit._TinyJit", None, captured)
 
 
 POLICY = ["big_img", "desire_q", "feat_q", "img", "packed_npy_inputs"]
@@ -781,6 +714,20 @@ def test_any_bytes_give_a_verdict(tmp_path: Path, content: bytes, head: bytes) -
 def test_a_short_fuzz(tmp_path: Path) -> None:
     verdicts = fuzz(600, 1, SOUND, tmp_path)
     assert len(verdicts) > 3
+
+
+def test_what_is_ok_touches_nothing_when_it_is_really_loaded(tmp_path: Path) -> None:
+    small = tmp_path / "small_tinygrad.pkl"
+    made(small)
+    assert inspect(small).verdict == "ok"
+    with Sandbox() as sandbox:
+        assert sandbox.load(small) == {"end": "loaded", "touched": []}
+        ends = fuzz_loading(250, 7, [small.read_bytes()], tmp_path, sandbox)
+        witness = tmp_path / "witness.pkl"
+        disk = Call("tinygrad.device.Buffer", f"DISK:{tmp_path}/hit", 4, DTYPE, None, None, bytes(16), 1)
+        witness.write_bytes(assembled(disk))
+        assert f"writes {tmp_path}/hit" in sandbox.load(witness)["touched"]
+    assert ends["ok, loaded"] > 20
 
 
 # ---- the command
