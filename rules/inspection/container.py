@@ -99,6 +99,8 @@ def chunks_of(whole: Path) -> list[Path]:
     """The chunks of `whole` in order, as many as its marker says. Raises Damage when one is missing."""
     marker = whole.with_name(f"{whole.name}.chunkmanifest")
     try:
+        if not marker.is_file():  # a FIFO would be waited for
+            raise Damage("missing", f"{marker.name} is {'no plain file' if marker.exists() else 'missing'}")
         with marker.open("rb") as file:
             text = file.read(64)
     except OSError as error:

@@ -23,10 +23,10 @@ from rules.inspection.trust import (
 from rules.inspection.values import Frozen, Global, Made, Mapping, Members, Payload, described
 from rules.inspection.whole import Damage, Tape
 
-OPCODES = 10_000_000
-VALUES = 3_000_000  # containers, texts and objects
-ITEMS = 6_000_000  # of all containers together
-MEMO = 4_000_000
+OPCODES = 8_000_000
+VALUES = 1_500_000  # containers, texts and objects
+ITEMS = 3_000_000  # of all containers together
+MEMO = 3_000_000
 DEPTH = 1_000_000  # values on the stack
 MARKS = 200_000
 IMPORTS = 10_000
@@ -34,6 +34,7 @@ LINE = 4096  # bytes of a text opcode
 NUMBER = 64  # bytes of an integer that is kept
 TEXT = 4096  # bytes of a text that is kept
 TEXTS = 48 * 1024 * 1024  # bytes of all texts kept
+STRANGE = "not an artifact of the field"
 
 
 class Machine:
@@ -85,7 +86,7 @@ class Machine:
     def bomb(self, what: str, most: int) -> Damage:
         """What to raise when a limit is reached."""
         where = f"at byte {self.tape.position}"
-        return Damage("bomb", f"pickle bomb: more than {most} {what} {where}: not an artifact of the field")
+        return Damage("bomb", f"pickle bomb: more than {most} {what} {where}: {STRANGE}")
 
     def odd(self, what: str) -> None:
         """Note what an honest artifact never does; only the first few are of interest."""
