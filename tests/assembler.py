@@ -52,8 +52,11 @@ def number(value: int) -> Any:
     return Call(NODE, Call("tinygrad.uop.Ops", 60), DTYPE, (), value, None, None)
 
 
-def jit(names: list[str], device: str, kernels: int = 2) -> Call:
-    """A TinyJit as 0.14.0 pickles it, with one buffer of 16 bytes on `device`."""
+def jit(names: list[str], device: str, kernels: int = 2, frame: int = 0) -> Call:
+    """A TinyJit as 0.14.0 pickles it, with one buffer of 16 bytes on `device`.
+
+    Inputs whose name has "frame" in it, or is 0, are of `frame` bytes, if any.
+    """
     dtype, node = DTYPE, NODE
     void = Call(node, Call("tinygrad.uop.Ops", 3), dtype, (), None, None, None)
     shape = Call(node, Call("tinygrad.uop.Ops", 15), dtype, (number(3), number(5)), None, None, None)
@@ -65,7 +68,12 @@ def jit(names: list[str], device: str, kernels: int = 2) -> Call:
         for _ in range(kernels)
     )
     linear = Call(node, Call("tinygrad.uop.Ops", 9), dtype, (held, *programs), None, None, None)
-    info = [(view, (), dtype, device) for _ in names]
+    byte = Call("tinygrad.dtype.DType", 2, 8, "unsigned char", "B")
+    whole = Call(node, Call("tinygrad.uop.Ops", 71), byte, (void,), (frame,), None, None)
+    info = [
+        (whole, (), byte, device) if frame and ("frame" in name or name == "0") else (view, (), dtype, device)
+        for name in names
+    ]
     tensor = New("tinygrad.tensor.Tensor", state=(None, {"uop": void, "is_param": True, "grad": None}))
     captured = Call("tinygrad.engine.jit.CapturedJit", (tensor,), linear, names, info)
     return Call("tinygrad.engine.jit._TinyJit", None, captured)

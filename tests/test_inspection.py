@@ -5,6 +5,7 @@ import json
 import os
 import pickle
 import pickletools
+import re
 import struct
 import subprocess
 import sys
@@ -222,6 +223,85 @@ def test_numpy_arrays_are_honest(put: Any, protocol: int) -> None:
     report = inspect(put(pickle.dumps(held, protocol)))
     assert report.verdict == "ok"
     assert any(name.startswith("numpy.") for name in report.globals)
+
+
+FRAMES = {"1344x760": 2_428_928, "1928x1208": 4_804_608}
+
+
+@pytest.mark.parametrize("camera", FRAMES)
+def test_a_camera_is_that_of_the_frames(put: Any, camera: str) -> None:
+    content = assembled(jit(["0", "1"], "QCOM", frame=FRAMES[camera]))
+    report = inspect(put(content, f"dm_warp_{camera}_tinygrad.pkl"))
+    assert (report.verdict, report.cameras) == ("ok", (camera,))
+    unnamed = inspect(put(content, "dm_warp_tinygrad.pkl"))
+    assert (unnamed.verdict, unnamed.cameras) == ("ok", (camera,))
+
+
+@pytest.mark.parametrize(
+    ("name", "frame", "problem"),
+    [
+        (
+            "9999x9999",
+            2_428_928,
+            "the name says 9999x9999, its frames of 2,428,928 bytes are those of 1344x760",
+        ),
+        (
+            "1344x760",
+            4_804_608,
+            "the name says 1344x760, its frames of 4,804,608 bytes are those of 1928x1208",
+        ),
+        (
+            "1344x760",
+            4_804_609,
+            "the name says 1344x760, its frames of 4,804,609 bytes are of no camera known",
+        ),
+    ],
+)
+def test_a_name_that_contradicts_the_frames_is_told(put: Any, name: str, frame: int, problem: str) -> None:
+    report = inspect(put(assembled(jit(["0", "1"], "QCOM", frame=frame)), f"dm_warp_{name}_tinygrad.pkl"))
+    assert report.verdict.startswith(f"inconsistent camera: {problem}")
+    assert name not in report.cameras
+    assert report.exit_code == 1
+
+
+def test_a_camera_that_the_artifact_does_not_tell_is_not_taken_from_the_name(put: Any) -> None:
+    report = inspect(put(assembled(jit(["0", "1"], "QCOM")), "dm_warp_1344x760_tinygrad.pkl"))
+    assert (report.verdict, report.cameras) == ("ok", ())
+
+
+def test_a_key_that_contradicts_its_frames_is_told(put: Any) -> None:
+    exchanged = {
+        (1928, 1208): jit(WARP, "QCOM", frame=FRAMES["1344x760"]),
+        (1344, 760): jit(WARP, "QCOM", frame=FRAMES["1344x760"]),
+    }
+    report = inspect(put(assembled(driving() | exchanged)))
+    assert report.verdict.startswith("inconsistent camera: the key says 1928x1208")
+    assert len(report.problems) == 1
+
+
+@needs_data
+def test_a_real_warp_that_was_renamed_is_told(put: Any) -> None:
+    content = real("artifacts/warp_1344x760_tinygrad.pkl").read_bytes()
+    report = inspect(put(content, "warp_9999x9999_tinygrad.pkl"))
+    assert report.verdict.startswith("inconsistent camera: the name says 9999x9999")
+    assert report.cameras == ("1344x760",)
+    assert report.jits[0].inputs[1].shape == (2_428_928,)
+
+
+def test_output_slices_are_shown(put: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    slices = {"plan": slice(0, 990), "pad": slice(-2, None), "odd": slice(1, 9, 2)}
+    metadata = {"output_slices": slices, "input_shapes": {"img": (1, 2)}}
+    told = "plan [0:990], pad [-2:], odd [1:9:2]"
+    path = put(pickle.dumps(metadata), "driving_policy_metadata.pkl")
+    assert f"model heads    {told}" in shown(inspect(path))
+    assert Inspect().parse_execute([str(path), "--json"]) == 0
+    as_json = json.loads(capsys.readouterr().out)["output_slices"]
+    assert as_json == {"model": {"plan": [0, 990, None], "pad": [-2, None, None], "odd": [1, 9, 2]}}
+    by_role = inspect(put(pickle.dumps({"metadata": {"policy": metadata}, "run_policy": None})))
+    assert f"policy heads   {told}" in shown(by_role)
+    flat = inspect(put(pickle.dumps({"metadata": metadata, "run_policy": None})))
+    assert list(flat.output_slices) == ["model"]
+    assert flat.shapes == {"model": {"img": [1, 2]}}
 
 
 # ---- damage
@@ -568,6 +648,12 @@ BOMBS = {
     "repeated dup": b"\x80\x02N" + b"2" * 2_000_000 + b".",
     "nested tuples": b"\x80\x02N" + b"\x85" * 3_500_000 + b".",
     "empty lists": b"\x80\x02" + b"]0" * 3_500_000 + b"N.",
+    "dictionary items": b"\x80\x04}" + (b"(" + b"NN" * 400_000 + b"u") * 10 + b".",
+    "list items": b"\x80\x04]" + (b"(" + b"N" * 800_000 + b"e") * 5 + b".",
+    "floats": b"\x80\x04](" + (b"G@" + bytes(7)) * 900_000 + b"e" + b"N" * 3_000_000 + b".",
+    "keys": b"\x80\x04}(" + b"".join(text(f"k{i}") + b"N" for i in range(2000)) + b"u.",
+    "lines": b"\x80\x02(" + b"".join(b"V%d" % i + b"x" * 4000 + b"\n" for i in range(4000)) + b"t.",
+    "jits": assembled({f"k{i}": jit(["x"], "CPU") for i in range(100)}),
     "imports": b"\x80\x02" + b"".join(b"cm\nA%d\n0" % i for i in range(10_100)) + b"N.",
 }
 
@@ -577,6 +663,44 @@ def test_bombs_are_refused(put: Any, bomb: str) -> None:
     report = inspect(put(BOMBS[bomb]))
     assert report.exit_code in (1, 2)
     assert report.problems[-1].kind in ("bomb", "truncated", "malformed")
+
+
+def test_a_dictionary_of_millions_is_told_in_a_sentence(put: Any) -> None:
+    report = inspect(put(BOMBS["dictionary items"]))
+    assert re.fullmatch(
+        r"pickle bomb: more than \d+ items at byte \d+: not an artifact of the field", report.verdict
+    )
+
+
+def test_what_is_shown_is_bounded_however_much_is_repeated(put: Any) -> None:
+    many = {f"{i:02}" * 40: tuple([2**400] * 16) for i in range(100)}
+    metadata = {f"{i:02}" * 40: {"input_shapes": many} for i in range(100)}
+    report = inspect(put(pickle.dumps({"metadata": metadata}, 4)))
+    assert report.verdict == "ok"
+    assert len(shown(report)) < 100_000
+    assert len(json.dumps(report.as_json())) < 1_000_000
+
+
+def test_texts_that_are_no_unicode_are_shown_escaped(put: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    named = b"X\x06\0\0\0a\xed\xb2\x80\x1bc"
+    body = text("input_shapes") + b"}" + named + b"K\x01K\x02\x86s" + text("output_slices") + b"}"
+    path = put(b"\x80\x04}(" + body + b"u.", "a\x1b[2J_metadata.pkl")
+    assert Inspect().parse_execute([str(path)]) == 0
+    told = capsys.readouterr().out
+    assert "\x1b" not in told
+    assert r"a\udc80\x1bc (1, 2)" in told
+
+
+def test_what_is_no_plain_file_is_refused_at_once(tmp_path: Path) -> None:
+    for name in ("x.pkl", "m.pkl.p00", "n.pkl.chunkmanifest"):
+        os.mkfifo(tmp_path / name)
+    (tmp_path / "o.pkl.chunkmanifest").write_text("1")
+    os.mkfifo(tmp_path / "o.pkl.chunk01of01")
+    for name in ("x.pkl", "m.pkl", "m.pkl.p00", "n.pkl", "n.pkl.chunkmanifest", "o.pkl", "/dev/zero"):
+        command = [sys.executable, "-m", "doit", "inspect", str(tmp_path / name)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=tmp_path)
+        assert done.returncode == 2
+        assert "no plain file" in done.stdout + done.stderr
 
 
 def test_too_many_opcodes_are_refused(put: Any, monkeypatch: pytest.MonkeyPatch) -> None:

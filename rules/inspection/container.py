@@ -64,7 +64,7 @@ def place_of(path: Path) -> Place:
 
 def _absent(file: Path, piece: Path | None) -> ArtifactError:
     """There is no file at `file`, which was named, or for which the file `piece` stands."""
-    if piece is not None and piece.exists():
+    if piece is not None and piece != file and piece.exists():
         return ArtifactError(
             f"{file}: expected an artifact, got nothing: {piece.name} alone is not one",
             fix=f"fetch {file.name}, or all its parts, into the same folder",
