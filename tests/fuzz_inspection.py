@@ -1,7 +1,8 @@
 """Random mutations of sound artifacts against the inspector: always a verdict, never an exception or a hang.
 
-Run it for as long as you like: `python tests/fuzz_inspection.py [ROUNDS] [SEED] [FILE…]`. A failing input is
-kept as `fuzz-failure.bin`.
+Run it for as long as you like: `python tests/fuzz_inspection.py [ROUNDS] [SEED] [FILE…]`. With `--load`, what
+the inspector calls ok is really loaded, in a sandbox, and must touch nothing. A failing input is kept as
+`fuzz-failure.bin`.
 """
 
 import pickle
@@ -9,7 +10,12 @@ import random
 import struct
 import sys
 import tempfile
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
+
+from growing import edited, grown, opcodes_of
+from sandbox import Sandbox, made
 
 from rules.inspection import Report, inspect
 
@@ -92,8 +98,57 @@ def fuzz(rounds: int, seed: int, seeds: list[bytes], folder: Path) -> dict[str, 
     return verdicts
 
 
-if __name__ == "__main__":
-    count, first = (int(text) for text in (*sys.argv[1:3], *("20000", "0")[len(sys.argv[1:3]) :]))
-    files = [Path(name).read_bytes() for name in sys.argv[3:]]
+def candidates(seeds: list[bytes], chance: random.Random) -> Callable[[], bytes]:
+    """Pickles to load: grown ones, and edits of `seeds`."""
+    taken_apart = [opcodes_of(seed) for seed in seeds]
+
+    def drawn() -> bytes:
+        if chance.random() < 0.5:
+            return grown(chance)
+        return edited(chance.choice(taken_apart), chance.choice(taken_apart), chance)
+
+    return drawn
+
+
+def fuzz_loading(rounds: int, seed: int, seeds: list[bytes], folder: Path, sandbox: Sandbox) -> Counter[str]:
+    """Inspect `rounds` pickles and load those that are ok; returns how often each ended how.
+
+    Raises AssertionError where loading one touched anything.
+    """
+    drawn, ends = candidates(seeds, random.Random(seed)), Counter[str]()
+    file = folder / "load.pkl"
+    for _ in range(rounds):
+        content = drawn()
+        file.write_bytes(content)
+        report = inspect(file)
+        check(report)
+        if report.verdict != "ok":
+            ends[report.problems[0].kind] += 1
+            continue
+        answer = sandbox.load(file)
+        ends[f"ok, {answer['end']}"] += 1
+        if answer["touched"]:
+            Path("fuzz-failure.bin").write_bytes(content)
+            raise AssertionError(f"ok, but loading it touched {answer['touched']}")
+    return ends
+
+
+def main(arguments: list[str]) -> None:
+    """Fuzz as the command line says."""
+    loading = "--load" in arguments
+    given = [one for one in arguments if one != "--load"]
+    rounds, seed = (int(text) for text in (*given[:2], *("20000", "0")[len(given[:2]) :]))
+    seeds = [Path(name).read_bytes() for name in given[2:]]
     with tempfile.TemporaryDirectory() as scratch:
-        print(fuzz(count, first, files or samples(), Path(scratch)))
+        folder = Path(scratch)
+        if not loading:
+            print(fuzz(rounds, seed, seeds or samples(), folder))
+            return
+        made(folder / "small.pkl")
+        seeds.append((folder / "small.pkl").read_bytes())
+        with Sandbox() as sandbox:
+            print(fuzz_loading(rounds, seed, seeds, folder, sandbox))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -5,6 +5,7 @@ import json
 import os
 import pickle
 import pickletools
+import re
 import struct
 import subprocess
 import sys
@@ -12,10 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from assembler import DTYPE, NODE, Call, New, assembled, emitted, jit, number, text
 from contract import Project, generated, model
-from fuzz_inspection import fuzz, out_of_band, samples
+from fuzz_inspection import fuzz, fuzz_loading, out_of_band, samples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from sandbox import Sandbox, made
 
 from rules.commands.inspect import Inspect, lines
 from rules.errors import ArtifactError
@@ -32,63 +35,6 @@ relaxed = settings(
 
 def real(name: str) -> Path:
     return Path(DATA or "") / name
-
-
-# ---- a pickle assembler, for objects of classes that are not here
-
-
-class Call:
-    """What a pickle makes by calling `module.name`; `state` is set on it."""
-
-    def __init__(self, name: str, *arguments: Any, state: Any = None) -> None:
-        self.name, self.arguments, self.state = name, arguments, state
-
-
-def text(value: str) -> bytes:
-    raw = value.encode()
-    return b"X" + struct.pack("<I", len(raw)) + raw
-
-
-def emitted(value: Any) -> bytes:
-    if isinstance(value, Call):
-        module, _, name = value.name.rpartition(".")
-        built = text(module) + text(name) + b"\x93" + emitted(value.arguments) + b"R"
-        return built + (emitted(value.state) + b"b" if value.state is not None else b"")
-    if isinstance(value, tuple | list):
-        inner = b"".join(emitted(one) for one in value)
-        return b"(" + inner + b"t" if isinstance(value, tuple) else b"](" + inner + b"e"
-    if isinstance(value, dict):
-        return b"}(" + b"".join(emitted(k) + emitted(v) for k, v in value.items()) + b"u"
-    if isinstance(value, str):
-        return text(value)
-    return pickle.dumps(value, 3)[2:-1]
-
-
-def assembled(value: Any) -> bytes:
-    return b"\x80\x04" + emitted(value) + b"."
-
-
-def number(value: int) -> Any:
-    return Call("tinygrad.uop.ops.UOp", Call("tinygrad.uop.Ops", 60), None, (), value, None, None)
-
-
-def jit(names: list[str], device: str, kernels: int = 2) -> Call:
-    """A TinyJit as 0.14.0 pickles it, with one buffer of 16 bytes on `device`."""
-    dtype = Call("tinygrad.dtype.DType", 14, 32, "float", "f")
-    node = "tinygrad.uop.ops.UOp"
-    void = Call(node, Call("tinygrad.uop.Ops", 3), dtype, (), None, None, None)
-    shape = Call(node, Call("tinygrad.uop.Ops", 15), dtype, (number(3), number(5)), None, None, None)
-    view = Call(node, Call("tinygrad.uop.Ops", 71), dtype, (void, shape), None, None, None)
-    buffer = Call("tinygrad.device.Buffer", device, 4, dtype, None, None, bytes(16), 1)
-    held = Call(node, Call("tinygrad.uop.Ops", 2), dtype, (), None, None, None, buffer)
-    programs = tuple(
-        Call(node, Call("tinygrad.uop.Ops", 8), dtype, (), Call("tinygrad.uop.ops.ProgramInfo"), None, None)
-        for _ in range(kernels)
-    )
-    linear = Call(node, Call("tinygrad.uop.Ops", 9), dtype, (held, *programs), None, None, None)
-    info = [(view, (), dtype, device) for _ in names]
-    captured = Call("tinygrad.engine.jit.CapturedJit", void, linear, names, info)
-    return Call("tinygrad.engine.jit._TinyJit", None, captured)
 
 
 POLICY = ["big_img", "desire_q", "feat_q", "img", "packed_npy_inputs"]
@@ -279,6 +225,85 @@ def test_numpy_arrays_are_honest(put: Any, protocol: int) -> None:
     assert any(name.startswith("numpy.") for name in report.globals)
 
 
+FRAMES = {"1344x760": 2_428_928, "1928x1208": 4_804_608}
+
+
+@pytest.mark.parametrize("camera", FRAMES)
+def test_a_camera_is_that_of_the_frames(put: Any, camera: str) -> None:
+    content = assembled(jit(["0", "1"], "QCOM", frame=FRAMES[camera]))
+    report = inspect(put(content, f"dm_warp_{camera}_tinygrad.pkl"))
+    assert (report.verdict, report.cameras) == ("ok", (camera,))
+    unnamed = inspect(put(content, "dm_warp_tinygrad.pkl"))
+    assert (unnamed.verdict, unnamed.cameras) == ("ok", (camera,))
+
+
+@pytest.mark.parametrize(
+    ("name", "frame", "problem"),
+    [
+        (
+            "9999x9999",
+            2_428_928,
+            "the name says 9999x9999, its frames of 2,428,928 bytes are those of 1344x760",
+        ),
+        (
+            "1344x760",
+            4_804_608,
+            "the name says 1344x760, its frames of 4,804,608 bytes are those of 1928x1208",
+        ),
+        (
+            "1344x760",
+            4_804_609,
+            "the name says 1344x760, its frames of 4,804,609 bytes are of no camera known",
+        ),
+    ],
+)
+def test_a_name_that_contradicts_the_frames_is_told(put: Any, name: str, frame: int, problem: str) -> None:
+    report = inspect(put(assembled(jit(["0", "1"], "QCOM", frame=frame)), f"dm_warp_{name}_tinygrad.pkl"))
+    assert report.verdict.startswith(f"inconsistent camera: {problem}")
+    assert name not in report.cameras
+    assert report.exit_code == 1
+
+
+def test_a_camera_that_the_artifact_does_not_tell_is_not_taken_from_the_name(put: Any) -> None:
+    report = inspect(put(assembled(jit(["0", "1"], "QCOM")), "dm_warp_1344x760_tinygrad.pkl"))
+    assert (report.verdict, report.cameras) == ("ok", ())
+
+
+def test_a_key_that_contradicts_its_frames_is_told(put: Any) -> None:
+    exchanged = {
+        (1928, 1208): jit(WARP, "QCOM", frame=FRAMES["1344x760"]),
+        (1344, 760): jit(WARP, "QCOM", frame=FRAMES["1344x760"]),
+    }
+    report = inspect(put(assembled(driving() | exchanged)))
+    assert report.verdict.startswith("inconsistent camera: the key says 1928x1208")
+    assert len(report.problems) == 1
+
+
+@needs_data
+def test_a_real_warp_that_was_renamed_is_told(put: Any) -> None:
+    content = real("artifacts/warp_1344x760_tinygrad.pkl").read_bytes()
+    report = inspect(put(content, "warp_9999x9999_tinygrad.pkl"))
+    assert report.verdict.startswith("inconsistent camera: the name says 9999x9999")
+    assert report.cameras == ("1344x760",)
+    assert report.jits[0].inputs[1].shape == (2_428_928,)
+
+
+def test_output_slices_are_shown(put: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    slices = {"plan": slice(0, 990), "pad": slice(-2, None), "odd": slice(1, 9, 2)}
+    metadata = {"output_slices": slices, "input_shapes": {"img": (1, 2)}}
+    told = "plan [0:990], pad [-2:], odd [1:9:2]"
+    path = put(pickle.dumps(metadata), "driving_policy_metadata.pkl")
+    assert f"model heads    {told}" in shown(inspect(path))
+    assert Inspect().parse_execute([str(path), "--json"]) == 0
+    as_json = json.loads(capsys.readouterr().out)["output_slices"]
+    assert as_json == {"model": {"plan": [0, 990, None], "pad": [-2, None, None], "odd": [1, 9, 2]}}
+    by_role = inspect(put(pickle.dumps({"metadata": {"policy": metadata}, "run_policy": None})))
+    assert f"policy heads   {told}" in shown(by_role)
+    flat = inspect(put(pickle.dumps({"metadata": metadata, "run_policy": None})))
+    assert list(flat.output_slices) == ["model"]
+    assert flat.shapes == {"model": {"img": [1, 2]}}
+
+
 # ---- damage
 
 
@@ -445,13 +470,16 @@ def test_a_call_of_the_shell_is_named(put: Any, how: str) -> None:
         (Call("tinygradevil.device.Buffer"), "global tinygradevil.device.Buffer"),
         (Call("builtins.getattr", "a", "b"), "global builtins.getattr"),
         (Call("builtins.eval", "1"), "global builtins.eval"),
-        (Call("builtins.bytearray", 10**12), "call of builtins.bytearray"),
+        (Call("builtins.bytearray", 10**12), "call of builtins.bytearray with 1000000000000"),
         (Call("builtins.list", Call("builtins.range", 10**12)), "call of builtins.list"),
-        (Call("builtins.set", Call("builtins.range", 10**12)), "call of builtins.set"),
+        (
+            Call("builtins.set", Call("builtins.range", 10**12)),
+            "call of builtins.set with what builtins.range returns",
+        ),
         (Call("tinygrad.device.Buffer", "DISK:/etc/x", 4), "device 'DISK:/etc/x'"),
         (
-            Call("tinygrad.device.BufferSpec", state={"external_ptr": 4096}),
-            "BufferSpec with an external pointer",
+            New("tinygrad.device.BufferSpec", state={"external_ptr": 4096}),
+            "external_ptr 4096 set on what tinygrad.device.BufferSpec returns",
         ),
     ],
 )
@@ -480,6 +508,131 @@ def test_other_ways_to_run_code_are_named(put: Any, content: bytes, verdict: str
     assert report.exit_code == 1
 
 
+def sets_item(target: bytes) -> bytes:
+    return b"\x80\x04" + target + text("k") + b"Ns."
+
+
+TENSOR = New("tinygrad.tensor.Tensor", state=(None, {"uop": number(1), "is_param": True, "grad": None}))
+SPEC_ARGUMENTS = {"slot": 1, "dtype": DTYPE, "addrspace": None, "device": "CPU"}
+# Each loads, or fails late, having done something that an artifact has no business doing.
+EFFECTS: dict[str, tuple[bytes, str]] = {
+    "an item set on a tensor writes to its device": (
+        sets_item(emitted(TENSOR)),
+        "suspicious items set on what tinygrad.tensor.Tensor returns",
+    ),
+    "a parameter on a disk": (
+        assembled(New("tinygrad.uop.ops.ParamArg", state={**SPEC_ARGUMENTS, "device": "DISK:/tmp/x"})),
+        "suspicious device 'DISK:/tmp/x'",
+    ),
+    "a parameter on a disk, among others": (
+        assembled(New("tinygrad.uop.ops.ParamArg", state={**SPEC_ARGUMENTS, "device": ("CPU", "disk:/x")})),
+        "suspicious device 'disk:/x'",
+    ),
+    "a parameter on no known device": (
+        assembled(New("tinygrad.uop.ops.ParamArg", state={**SPEC_ARGUMENTS, "device": "CPU:/tmp/x"})),
+        "suspicious device 'CPU:/tmp/x' set on what tinygrad.uop.ops.ParamArg returns",
+    ),
+    "a node that names a disk": (
+        assembled(Call(NODE, Call("tinygrad.uop.Ops", 5), DTYPE, (), "DISK:/tmp/x", None, None)),
+        "suspicious device 'DISK:/tmp/x'",
+    ),
+    "a disk in a long text": (b"\x80\x04" + text("DISK:" + "x" * 5000) + b".", "suspicious device 'DISK:x"),
+    "a tensor that is called": (
+        assembled(Call("tinygrad.tensor.Tensor", [1, 2], "CPU")),
+        "suspicious call of tinygrad.tensor.Tensor",
+    ),
+    "a tensor of no node": (
+        assembled(New("tinygrad.tensor.Tensor", state=(None, {"uop": "x"}))),
+        "suspicious uop 'x' set on what tinygrad.tensor.Tensor returns",
+    ),
+    "a field that no version has": (
+        assembled(New("tinygrad.uop.ops.ParamArg", state={**SPEC_ARGUMENTS, "__class__": None})),
+        "suspicious field '__class__' set on what tinygrad.uop.ops.ParamArg returns",
+    ),
+    "state of a class that takes none": (
+        assembled(Call(NODE, Call("tinygrad.uop.Ops", 5), DTYPE, (), 1, None, None, state={"op": 1})),
+        "suspicious state set on what tinygrad.uop.ops.UOp returns",
+    ),
+    "an enumeration made anew": (
+        assembled(Call("tinygrad.uop.Ops", "NAME", "A B")),
+        "suspicious call of tinygrad.uop.Ops with 2 arguments",
+    ),
+    "a captured function": (
+        assembled(Call("tinygrad.engine.jit._TinyJit", "function", None)),
+        "suspicious call of tinygrad.engine.jit._TinyJit with 'function'",
+    ),
+    "a program without machine code is compiled": (
+        assembled(
+            Call(
+                "tinygrad.engine.realize.CompiledRunner",
+                New("tinygrad.renderer.ProgramSpec", state={"name": "x", "src": "x", "lib": None}),
+            )
+        ),
+        "suspicious call of tinygrad.engine.realize.CompiledRunner",
+    ),
+    "a buffer larger than its content": (
+        assembled(Call("tinygrad.device.Buffer", "CPU", 10**9, DTYPE, None, None, b"x" * 8, 0)),
+        "suspicious call of tinygrad.device.Buffer",
+    ),
+    "a buffer over memory that is there": (
+        assembled(Call("tinygrad.device.Buffer", "CPU", 4, DTYPE, 4096, None, None, 0)),
+        "suspicious call of tinygrad.device.Buffer with 4096",
+    ),
+    "a class where a value stands": (
+        assembled(Call(NODE, Call("tinygrad.uop.Ops", 5), DTYPE, ([],), None, None, None)),
+        "suspicious call of tinygrad.uop.ops.UOp",
+    ),
+    "partial": (assembled(Call("functools.partial", 1)), "suspicious global functools.partial"),
+    "operator": (assembled(Call("operator.attrgetter", "x")), "suspicious global operator.attrgetter"),
+    "copyreg": (assembled(Call("copyreg._reconstructor", 1)), "suspicious global copyreg._reconstructor"),
+    "a dotted name": (
+        b"\x80\x04" + text("tinygrad.tensor") + text("Tensor.from_url") + b"\x93.",
+        "suspicious global tinygrad.tensor.Tensor.from_url",
+    ),
+    "a class that reads tar files": (
+        assembled(New("tinygrad.nn.state.TensorIO")),
+        "suspicious global tinygrad.nn.state.TensorIO",
+    ),
+    "items of a list": (sets_item(b"]"), "suspicious items set on a list"),
+    "items of a tuple": (sets_item(b")"), "suspicious items set on a tuple"),
+    "members of a dict": (b"\x80\x04}Na.", "suspicious items added to a dict"),
+    "members of a tensor": (
+        b"\x80\x04" + emitted(TENSOR) + b"Na.",
+        "suspicious items added to what tinygrad.tensor.Tensor returns",
+    ),
+    "members of a set that is a list": (b"\x80\x04](N\x90.", "suspicious items added to a list"),
+    "a list appended to a set": (b"\x80\x04\x8fNa.", "suspicious items added to a set"),
+    "a tensor as a key": (
+        b"\x80\x04}" + emitted(TENSOR) + b"Ns.",
+        "suspicious key: what tinygrad.tensor.Tensor returns",
+    ),
+    "an array of objects": (
+        assembled(Call("numpy.dtype", "O8", False, True)),
+        "suspicious call of numpy.dtype with 'O8'",
+    ),
+    "keywords": (
+        b"\x80\x04" + text("builtins") + text("slice") + b"\x93)}\x92.",
+        "suspicious call of builtins.slice with keywords",
+    ),
+    "a class of Python 2": (b"\x80\x02(ibuiltins\nset\n.", "suspicious call of builtins.set as Python 2"),
+    "an object of Python 2": (b"\x80\x02(cbuiltins\nset\no.", "suspicious call of builtins.set as Python 2"),
+}
+
+
+@pytest.mark.parametrize("how", EFFECTS)
+def test_what_loading_does_is_judged(put: Any, how: str) -> None:
+    content, verdict = EFFECTS[how]
+    report = inspect(put(content))
+    assert report.verdict.startswith(verdict)
+    assert report.exit_code == 1
+
+
+def test_a_value_that_the_memo_replaces_is_judged_as_what_it_is(put: Any) -> None:
+    tensor = emitted(TENSOR)
+    report = inspect(put(b"\x80\x04}q\x000" + tensor + b"q\x000h\x00" + text("k") + b"Ns."))
+    assert report.verdict == "suspicious items set on what tinygrad.tensor.Tensor returns"
+
+
 BOMBS = {
     "2 GB of bytes": b"\x80\x03B\xff\xff\xff\x7f",
     "exabytes of bytes": b"\x80\x04\x8e" + struct.pack("<Q", 2**63),
@@ -495,6 +648,12 @@ BOMBS = {
     "repeated dup": b"\x80\x02N" + b"2" * 2_000_000 + b".",
     "nested tuples": b"\x80\x02N" + b"\x85" * 3_500_000 + b".",
     "empty lists": b"\x80\x02" + b"]0" * 3_500_000 + b"N.",
+    "dictionary items": b"\x80\x04}" + (b"(" + b"NN" * 400_000 + b"u") * 10 + b".",
+    "list items": b"\x80\x04]" + (b"(" + b"N" * 800_000 + b"e") * 5 + b".",
+    "floats": b"\x80\x04](" + (b"G@" + bytes(7)) * 900_000 + b"e" + b"N" * 3_000_000 + b".",
+    "keys": b"\x80\x04}(" + b"".join(text(f"k{i}") + b"N" for i in range(2000)) + b"u.",
+    "lines": b"\x80\x02(" + b"".join(b"V%d" % i + b"x" * 4000 + b"\n" for i in range(4000)) + b"t.",
+    "jits": assembled({f"k{i}": jit(["x"], "CPU") for i in range(100)}),
     "imports": b"\x80\x02" + b"".join(b"cm\nA%d\n0" % i for i in range(10_100)) + b"N.",
 }
 
@@ -504,6 +663,44 @@ def test_bombs_are_refused(put: Any, bomb: str) -> None:
     report = inspect(put(BOMBS[bomb]))
     assert report.exit_code in (1, 2)
     assert report.problems[-1].kind in ("bomb", "truncated", "malformed")
+
+
+def test_a_dictionary_of_millions_is_told_in_a_sentence(put: Any) -> None:
+    report = inspect(put(BOMBS["dictionary items"]))
+    assert re.fullmatch(
+        r"pickle bomb: more than \d+ items at byte \d+: not an artifact of the field", report.verdict
+    )
+
+
+def test_what_is_shown_is_bounded_however_much_is_repeated(put: Any) -> None:
+    many = {f"{i:02}" * 40: tuple([2**400] * 16) for i in range(100)}
+    metadata = {f"{i:02}" * 40: {"input_shapes": many} for i in range(100)}
+    report = inspect(put(pickle.dumps({"metadata": metadata}, 4)))
+    assert report.verdict == "ok"
+    assert len(shown(report)) < 100_000
+    assert len(json.dumps(report.as_json())) < 1_000_000
+
+
+def test_texts_that_are_no_unicode_are_shown_escaped(put: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    named = b"X\x06\0\0\0a\xed\xb2\x80\x1bc"
+    body = text("input_shapes") + b"}" + named + b"K\x01K\x02\x86s" + text("output_slices") + b"}"
+    path = put(b"\x80\x04}(" + body + b"u.", "a\x1b[2J_metadata.pkl")
+    assert Inspect().parse_execute([str(path)]) == 0
+    told = capsys.readouterr().out
+    assert "\x1b" not in told
+    assert r"a\udc80\x1bc (1, 2)" in told
+
+
+def test_what_is_no_plain_file_is_refused_at_once(tmp_path: Path) -> None:
+    for name in ("x.pkl", "m.pkl.p00", "n.pkl.chunkmanifest"):
+        os.mkfifo(tmp_path / name)
+    (tmp_path / "o.pkl.chunkmanifest").write_text("1")
+    os.mkfifo(tmp_path / "o.pkl.chunk01of01")
+    for name in ("x.pkl", "m.pkl", "m.pkl.p00", "n.pkl", "n.pkl.chunkmanifest", "o.pkl", "/dev/zero"):
+        command = [sys.executable, "-m", "doit", "inspect", str(tmp_path / name)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=tmp_path)
+        assert done.returncode == 2
+        assert "no plain file" in done.stdout + done.stderr
 
 
 def test_too_many_opcodes_are_refused(put: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -521,10 +718,10 @@ def test_many_jits_that_share_one_graph_are_refused(put: Any) -> None:
 
 def test_objects_that_share_one_large_dict_take_linear_time(put: Any) -> None:
     keys = b"".join(text(f"k{i}") + b"N" for i in range(20_000))
-    one = text("tinygrad.uop.ops") + text("ParamArg") + b"\x93q\x01)Rh\x00b"
-    many = b"h\x01)Rh\x00b" * 20_000
+    one = text("tinygrad.uop.ops") + text("ParamArg") + b"\x93q\x01)\x81h\x00b"
+    many = b"h\x01)\x81h\x00b" * 20_000
     report = inspect(put(b"\x80\x04](}(" + keys + b"uq\x00" + one + many + b"e."))
-    assert report.verdict == "ok"
+    assert report.verdict == "suspicious state set on what tinygrad.uop.ops.ParamArg returns"
     assert report.classes == ("ParamArg(0)",)
 
 
@@ -641,6 +838,20 @@ def test_any_bytes_give_a_verdict(tmp_path: Path, content: bytes, head: bytes) -
 def test_a_short_fuzz(tmp_path: Path) -> None:
     verdicts = fuzz(600, 1, SOUND, tmp_path)
     assert len(verdicts) > 3
+
+
+def test_what_is_ok_touches_nothing_when_it_is_really_loaded(tmp_path: Path) -> None:
+    small = tmp_path / "small_tinygrad.pkl"
+    made(small)
+    assert inspect(small).verdict == "ok"
+    with Sandbox() as sandbox:
+        assert sandbox.load(small) == {"end": "loaded", "touched": []}
+        ends = fuzz_loading(250, 7, [small.read_bytes()], tmp_path, sandbox)
+        witness = tmp_path / "witness.pkl"
+        disk = Call("tinygrad.device.Buffer", f"DISK:{tmp_path}/hit", 4, DTYPE, None, None, bytes(16), 1)
+        witness.write_bytes(assembled(disk))
+        assert f"writes {tmp_path}/hit" in sandbox.load(witness)["touched"]
+    assert ends["ok, loaded"] > 20
 
 
 # ---- the command

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from rules.inspection.graph import Jit
 
 CONTRACTS = ("policy", "warp")
+WIDE = 4000  # characters of a line
 SHOWN = 8  # differences of one kind that are listed before "and more"
 
 
@@ -85,8 +86,15 @@ def _facts(report: "Report") -> Iterator[tuple[str, Any]]:
     yield "weights", counted(report.weights_bytes, "byte") if report.jits else None
     for network, shapes in report.shapes.items():
         yield network, ", ".join(f"{name} {tuple(shape)}" for name, shape in shapes.items())
+    for network, slices in report.output_slices.items():
+        yield f"{network} heads", ", ".join(f"{name} [{_bounds(*at)}]" for name, at in slices.items())
     yield "classes", " ".join(report.classes)
     yield "imports", " ".join(report.globals)
+
+
+def _bounds(start: int | None, stop: int | None, step: int | None) -> str:
+    spelled = ":".join("" if one is None else str(one) for one in (start, stop))
+    return spelled if step is None else f"{spelled}:{step}"
 
 
 def _jit(jit: "Jit") -> Iterator[str]:
@@ -105,4 +113,5 @@ def _some(texts: tuple[str, ...]) -> str:
 
 
 def _safe(text: str) -> str:
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    cut = text if len(text) <= WIDE else f"{text[:WIDE]}…"
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in cut)

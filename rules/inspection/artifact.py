@@ -9,18 +9,22 @@ from pathlib import Path
 from typing import Any
 
 from rules.counting import counted
-from rules.inspection import graph, stranger
+from rules.inspection import camera, graph, stranger
 from rules.inspection.container import Container, Place, container_of, place_of, starts_pickle
-from rules.inspection.opcodes import Machine, Mapping
+from rules.inspection.opcodes import STRANGE, Machine
+from rules.inspection.values import Mapping, name_of
 from rules.inspection.whole import Damage, Tape, Whole, opened
 
 HOST = "NPY"  # where a runtime refills inputs from numpy, whatever the model runs on
 UNREADABLE, SUSPECT = 2, 1
 SUSPECTS = frozenset({"suspicious", "inconsistent", "trailing bytes"})
 MOST_LISTED = 100
+ENTRIES = 1000  # of the outermost dict; the longest seen has 14
+CAPTURES = 64  # JITs of one artifact; the most seen is 5
+NETWORKS = 16  # whose metadata are shown
 SHARED = 4  # how many times over an artifact's objects may be counted for its JITs
 
-_CAMERA = re.compile(r"(?<!\d)(\d{3,4})x(\d{3,4})(?!\d)")
+_CAMERA = re.compile(r"(?<!\d)(\d{3,5})x(\d{3,5})(?!\d)")
 
 
 @dataclass(frozen=True)
@@ -55,6 +59,7 @@ class Report:
     behavior_version: str | None = None
     jits: tuple[graph.Jit, ...] = ()
     shapes: dict[str, dict[str, list[int]]] = field(default_factory=dict)
+    output_slices: dict[str, dict[str, list[int | None]]] = field(default_factory=dict)
     weights_bytes: int = 0
     payload_bytes: int = 0
     opcodes: int = 0
@@ -208,8 +213,9 @@ def _meaning(name: str, machine: Machine, problems: list[Problem]) -> dict[str, 
         "role": role,
         "contract": contract,
         "jits": jits,
-        "cameras": _cameras(name, root, role),
+        "cameras": _cameras(name, jits, role, problems),
         "shapes": _shapes(root),
+        "output_slices": _slices(root),
         "weights_bytes": sum(graph.buffer_bytes(one) for one in made),
         "classes": tuple(_spelled(shapes)),
         "tinygrad": tuple(graph.differences(shapes))[:MOST_LISTED],
@@ -234,17 +240,22 @@ def _spelled(shapes: dict[str, set[tuple[int, str]]]) -> Iterable[str]:
 
 def _as_dict(root: Any) -> Any:
     """An OrderedDict is read as the dict that it is."""
-    return Mapping(root.items) if graph.name_of(root) == "OrderedDict" and root.items else root
+    return Mapping(root.items) if name_of(root) == "OrderedDict" and root.items else root
 
 
 def _jits(root: Any, objects: int, problems: list[Problem]) -> tuple[graph.Jit, ...]:
     """Every JIT that the artifact is or holds, labelled by its key."""
+    if isinstance(root, Mapping) and len(root.flat) > 2 * ENTRIES:
+        problems.append(Problem("bomb", f"more than {ENTRIES} items: {STRANGE}"))
+        return ()
     held = [(_label(key), value) for key, value in graph.entries(root)] or [("jit", root)]
     found: list[graph.Jit] = []
     left = SHARED * objects
     try:
         for label, value in held:
             if jit := graph.jit_of(label, value, left):
+                if len(found) == CAPTURES:
+                    raise Damage("bomb", f"more than {CAPTURES} JITs: {STRANGE}")
                 found.append(jit)
                 left -= jit.objects
     except Damage as damage:
@@ -253,8 +264,7 @@ def _jits(root: Any, objects: int, problems: list[Problem]) -> tuple[graph.Jit, 
 
 
 def _label(key: Any) -> str:
-    camera = _camera_of(key)
-    return camera or (key[:80] if isinstance(key, str) else type(key).__name__)
+    return _camera_of(key) or (key[:80] if isinstance(key, str) else type(key).__name__)
 
 
 def _camera_of(key: Any) -> str | None:
@@ -334,29 +344,80 @@ def _contract_of(jit: graph.Jit, role: str | None) -> str | None:
     return {6: "warp", 4: "policy"}.get(len(names)) if by_position and role == "warp" else None
 
 
-def _cameras(name: str, root: Any, role: str | None) -> tuple[str, ...]:
-    found = [_camera_of(key) for key, _ in graph.entries(root)[:MOST_LISTED]]
-    if role == "warp":
-        found = [match[0] for match in _CAMERA.finditer(name)]
-    return tuple(camera for camera in found if camera)
+def _cameras(
+    name: str, jits: tuple[graph.Jit, ...], role: str | None, problems: list[Problem]
+) -> tuple[str, ...]:
+    """The cameras that the warps take, by their frames; a name or a key that says another is a problem."""
+    if role == "warp" and jits:
+        named = [_size(match) for match in _CAMERA.finditer(name)]
+        own = _camera(jits[0], f"the name says {_spelled_all(named)}", named, problems)
+        return (own,) if own else ()
+    keyed = [(jit, match) for jit in jits if (match := _CAMERA.fullmatch(jit.label))]
+    for jit, match in keyed:
+        _camera(jit, f"the key says {jit.label}", [_size(match)], problems)
+    return tuple(jit.label for jit, _ in keyed)
+
+
+def _camera(jit: graph.Jit, where: str, named: list[camera.Camera], problems: list[Problem]) -> str | None:
+    sizes = camera.frames(jit)
+    if not sizes:
+        return None
+    own = camera.of(sizes, named)
+    if named and own not in named:
+        problems.append(Problem("inconsistent", camera.contradiction(where, sizes, own)))
+    return camera.spelled(own) if own else None
+
+
+def _size(match: re.Match[str]) -> camera.Camera:
+    return int(match[1]), int(match[2])
+
+
+def _spelled_all(cameras: list[camera.Camera]) -> str:
+    return " and ".join(map(camera.spelled, cameras[:4]))
+
+
+def _networks(root: Any) -> list[tuple[str, Any]]:
+    """The metadata of each network by its role, from an artifact or from the file that is the metadata."""
+    metadata = graph.at(root, "metadata")
+    flat = root if metadata is None else metadata
+    if graph.at(flat, "output_slices") is not None or graph.at(flat, "input_shapes") is not None:
+        return [("model", flat)]
+    named = graph.entries(metadata)[:NETWORKS]
+    return [(role[:80], network) for role, network in named if isinstance(role, str)]
 
 
 def _shapes(root: Any) -> dict[str, dict[str, list[int]]]:
-    """Declared input shapes by network, from the artifact's metadata (or the file that is the metadata)."""
-    metadata = graph.at(root, "metadata")
-    by_role = metadata is not None and graph.at(metadata, "input_shapes") is None
-    flat = root if metadata is None else metadata
-    networks = graph.entries(metadata) if by_role else [("model", flat)]
+    """Declared input shapes by network."""
     found: dict[str, dict[str, list[int]]] = {}
-    for role, one in networks[:MOST_LISTED]:
+    for role, network in _networks(root):
         shapes = {
-            name[:80]: [size for size in shape[:16] if type(size) is int]
-            for name, shape in graph.entries(graph.at(one, "input_shapes"))[:MOST_LISTED]
+            name[:80]: [size for size in shape[:16] if type(size) is int and abs(size) < graph.SIZE]
+            for name, shape in graph.entries(graph.at(network, "input_shapes"))[:MOST_LISTED]
             if isinstance(name, str) and isinstance(shape, tuple)
         }
-        if shapes and isinstance(role, str):
-            found[role[:80]] = shapes
+        if shapes:
+            found[role] = shapes
     return found
+
+
+def _slices(root: Any) -> dict[str, dict[str, list[int | None]]]:
+    """Declared output slices (start, stop, step; None where open) by network."""
+    found: dict[str, dict[str, list[int | None]]] = {}
+    for role, network in _networks(root):
+        slices = {
+            name[:80]: _bounds(graph.arguments_of(value))
+            for name, value in graph.entries(graph.at(network, "output_slices"))[:MOST_LISTED]
+            if isinstance(name, str) and name_of(value) == "slice"
+        }
+        if slices:
+            found[role] = slices
+    return found
+
+
+def _bounds(given: tuple[Any, ...]) -> list[int | None]:
+    """As `slice` reads its one, two or three arguments."""
+    kept = [one if type(one) is int and abs(one) < graph.SIZE else None for one in given[:3]]
+    return [None, *kept, None] if len(kept) == 1 else [*kept, None, None, None][:3]
 
 
 # ---- expectations

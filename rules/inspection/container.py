@@ -65,7 +65,7 @@ def place_of(path: Path) -> Place:
 
 def _absent(file: Path, piece: Path | None) -> ArtifactError:
     """There is no file at `file`, which was named, or for which the file `piece` stands."""
-    if piece is not None and piece.exists():
+    if piece is not None and piece != file and piece.exists():
         return ArtifactError(
             f"{file}: expected an artifact, got nothing: {piece.name} alone is not one",
             fix=f"fetch {file.name}, or all its parts, into the same folder",
@@ -100,6 +100,8 @@ def chunks_of(whole: Path) -> list[Path]:
     """The chunks of `whole` in order, as many as its marker says. Raises Damage when one is missing."""
     marker = whole.with_name(f"{whole.name}.chunkmanifest")
     try:
+        if not marker.is_file():  # a FIFO would be waited for
+            raise Damage("missing", f"{marker.name} is {'no plain file' if marker.exists() else 'missing'}")
         with files.opened(marker) as file:
             text = file.read(64)
     except OSError as error:

@@ -10,8 +10,8 @@ from itertools import islice
 from typing import Any
 
 from rules.counting import counted
-from rules.inspection.opcodes import Global, Made, Mapping, Payload
-from rules.inspection.trust import DEVICE
+from rules.inspection.effects import DEVICE
+from rules.inspection.values import Frozen, Global, Made, Mapping, Members, Nodes, Payload, Plain, name_of
 from rules.inspection.whole import Damage
 
 TINYGRAD = "0.14.0"
@@ -33,7 +33,9 @@ DTYPES = {
     "float": "float32",
     "double": "float64",
 }
+SIZE = 1 << 40  # of one dimension; a larger one is no shape
 ARGUMENTS = 16  # of a constructor that are looked at; no version takes more
+NODES = 20_000  # of one kernel's graph that are looked at
 KINDS = 500  # how many class shapes are told apart
 
 # How 0.14.0 pickles its classes: numbers of constructor arguments, and the fields that are set afterwards.
@@ -95,11 +97,6 @@ class Jit:
         return asdict(self)
 
 
-def name_of(value: Any) -> str:
-    """The class of an object, without its module; empty for anything else."""
-    return value.of.short if isinstance(value, Made) and isinstance(value.of, Global) else ""
-
-
 def entries(value: Any) -> list[tuple[Any, Any]]:
     """Keys and values of a dict."""
     flat = value.flat if isinstance(value, Mapping) else []
@@ -137,7 +134,7 @@ def inside(root: Any) -> Iterator[Made]:
         todo += [one for one in held if type(one) in HOLDERS]
 
 
-HOLDERS = frozenset({Made, Mapping, list, tuple})
+HOLDERS = frozenset({Made, Mapping, list, tuple, Plain, Nodes, Members, Frozen})
 
 
 def arguments_of(value: Any) -> tuple[Any, ...]:
@@ -214,7 +211,7 @@ def buffer_bytes(made: Made) -> int:
 
 def _inputs(captured: Made, names: tuple[str, ...], made: list[Made]) -> Iterator[Input]:
     info = _info(captured)
-    sizes = _sizes(info, made)
+    sizes = _sizes(info, made) | _older_sizes(captured)
     for index, (view, _, dtype, device) in enumerate(info):
         name = names[index] if len(names) == len(info) else str(index)
         shape = shape_of(view) or sizes.get(index)
@@ -263,7 +260,8 @@ def _vector(node: Any) -> tuple[int, ...] | None:
 
 
 def _all_numbers(values: Any) -> bool:
-    return isinstance(values, tuple) and len(values) <= 16 and all(type(one) is int for one in values)
+    few = isinstance(values, tuple) and len(values) <= 16
+    return few and all(type(one) is int and abs(one) < SIZE for one in values)
 
 
 def _sizes(info: list[tuple[Any, Any, Any, Any]], made: list[Made]) -> dict[int, tuple[int, ...]]:
@@ -278,6 +276,41 @@ def _sizes(info: list[tuple[Any, Any, Any, Any]], made: list[Made]) -> dict[int,
         if shape and 0 <= slot < len(info) and device == info[slot][3]:
             found.setdefault(operation, {})[slot] = shape
     return max(found.values(), key=len) if found else {}
+
+
+def _older_sizes(captured: Made) -> dict[int, tuple[int, ...]]:
+    """Sizes by index of the inputs of 2025's captures: those of the kernel arguments that they become.
+
+    Such a capture holds steps, and a dict from (step, argument) to input.
+    """
+    given = arguments_of(captured)
+    if len(given) != 6 or not isinstance(given[1], list) or not isinstance(given[2], Mapping):
+        return {}
+    found: dict[int, tuple[int, ...]] = {}
+    for place, index in entries(given[2])[:256]:
+        if isinstance(place, tuple) and _all_numbers(place) and len(place) == 2 and type(index) is int:
+            size = _argument_size(given[1], *place)
+            if size:
+                found[index] = (size,)
+    return found
+
+
+def _argument_size(steps: list[Any], step: int, argument: int) -> int | None:
+    """How many elements the kernel of `step` takes as its `argument`; None where it is a copy."""
+    program = at(state_of(steps[step]), "prg") if 0 <= step < len(steps) else None
+    spec = next(iter(arguments_of(program)), None)
+    slots = at(state_of(spec), "globals")
+    if not isinstance(slots, list) or not 0 <= argument < len(slots):
+        return None
+    for node in islice(inside(at(state_of(spec), "ast")), NODES):
+        given = arguments_of(node)
+        pointer = (
+            given[1] if len(given) > 3 and name_of(node) == "UOp" and given[3] == slots[argument] else None
+        )
+        sized = arguments_of(pointer) if name_of(pointer) == "PtrDType" else ()
+        if len(sized) > 9 and type(sized[9]) is int and 0 < sized[9] < SIZE:
+            return sized[9]
+    return None
 
 
 def _call_arguments(made: list[Made]) -> Iterator[Made]:

@@ -9,12 +9,24 @@ from collections.abc import Callable
 from typing import Any
 
 from rules.counting import counted
-from rules.inspection.trust import call_fault, import_fault, is_checked, state_fault
+from rules.inspection.effects import EFFECTS, KINDS, tuple_of
+from rules.inspection.trust import (
+    call_fault,
+    import_fault,
+    items_fault,
+    members_fault,
+    new_fault,
+    set_fault,
+    state_fault,
+    text_fault,
+)
+from rules.inspection.values import Frozen, Global, Made, Mapping, Members, Payload, described
 from rules.inspection.whole import Damage, Tape
 
-OPCODES = 16_000_000
-VALUES = 3_000_000  # containers, texts and objects
-MEMO = 4_000_000
+OPCODES = 8_000_000
+VALUES = 1_500_000  # containers, texts and objects
+ITEMS = 3_000_000  # of all containers together
+MEMO = 3_000_000
 DEPTH = 1_000_000  # values on the stack
 MARKS = 200_000
 IMPORTS = 10_000
@@ -22,56 +34,7 @@ LINE = 4096  # bytes of a text opcode
 NUMBER = 64  # bytes of an integer that is kept
 TEXT = 4096  # bytes of a text that is kept
 TEXTS = 48 * 1024 * 1024  # bytes of all texts kept
-
-
-class Global:
-    """What the pickle would import: `name` is `module.name`, `at` the byte of its opcode."""
-
-    __slots__ = ("at", "checked", "module", "name", "short")
-
-    def __init__(self, module: str, short: str, at: int) -> None:
-        self.module, self.short, self.at = module, short, at
-        self.name = f"{module}.{short}"
-        self.checked = is_checked(module, short)
-
-
-class Made:
-    """An object: what `of` returned for `arguments`, then `state` set on it and `items` added to it."""
-
-    __slots__ = ("arguments", "items", "of", "state")
-
-    def __init__(self, of: Any, arguments: Any) -> None:
-        self.of, self.arguments = of, arguments
-        self.state: Any = None
-        self.items: list[Any] | None = None
-
-
-class Payload:
-    """`size` bytes at `at` that were passed over; `buffer` is the index of an out-of-band one."""
-
-    __slots__ = ("at", "buffer", "size")
-
-    def __init__(self, size: int, at: int, buffer: int | None = None) -> None:
-        self.size, self.at, self.buffer = size, at, buffer
-
-
-class Mapping:
-    """A dict: keys and values in turn, since a described key need not be hashable."""
-
-    __slots__ = ("_texts", "flat")
-
-    def __init__(self, flat: list[Any]) -> None:
-        self.flat = flat
-        self._texts: dict[str, Any] | None = None
-
-    @property
-    def texts(self) -> dict[str, Any]:
-        """What is held under texts; read it only when the pickle is done."""
-        # Kept, because thousands of objects can be given one and the same large dict.
-        if self._texts is None:
-            pairs = zip(self.flat[::2], self.flat[1::2], strict=False)
-            self._texts = {key: value for key, value in pairs if isinstance(key, str)}
-        return self._texts
+STRANGE = "not an artifact of the field"
 
 
 class Machine:
@@ -92,6 +55,7 @@ class Machine:
         self.payload = 0
         self.root: Any = None
         self._values = 0
+        self._items = 0
         self._texts = 0
         self._known: dict[bytes, str] = {}
         self._stack: list[Any] = []
@@ -121,7 +85,8 @@ class Machine:
 
     def bomb(self, what: str, most: int) -> Damage:
         """What to raise when a limit is reached."""
-        return Damage("bomb", f"pickle bomb: more than {most} {what} at byte {self.tape.position}")
+        where = f"at byte {self.tape.position}"
+        return Damage("bomb", f"pickle bomb: more than {most} {what} {where}: {STRANGE}")
 
     def odd(self, what: str) -> None:
         """Note what an honest artifact never does; only the first few are of interest."""
@@ -210,7 +175,7 @@ class Machine:
     def text(self, size: int) -> None:
         """Push a text, or its description when it is long."""
         if size > TEXT:
-            self._pass_over(size, counts=False)
+            self._pass_over(size, "text")
             return
         raw = self.tape.take(size)
         known = self._known.get(raw)
@@ -219,30 +184,46 @@ class Machine:
         self.push(known)
 
     def _decode(self, raw: bytes) -> str:
-        self._texts += len(raw) + 100
-        if self._texts > TEXTS:
-            raise self.bomb("bytes of text", TEXTS)
         try:
-            return raw.decode("utf-8", "surrogatepass")
+            return self.judged(raw.decode("utf-8", "surrogatepass"))
         except UnicodeDecodeError as error:
             raise self.malformed("a text is not UTF-8") from error
 
+    def judged(self, value: str) -> str:
+        """`value`, its bytes counted and its meaning judged."""
+        self._texts += 4 * len(value) + 100
+        if self._texts > TEXTS:
+            raise self.bomb("bytes of text", TEXTS)
+        if fault := text_fault(value):
+            self.odd(fault)
+        return value
+
     def binary(self, size: int) -> None:
         """Push the description of a bytes object."""
-        self._pass_over(size, counts=True)
+        self._pass_over(size, "bytes")
 
-    def _pass_over(self, size: int, counts: bool) -> None:
+    def byte_array(self, size: int) -> None:
+        """Push the description of a bytearray."""
+        self._pass_over(size, "bytearray")
+
+    def old_text(self, size: int) -> None:
+        """Push what Python 2 called a string and an unpickler decodes."""
+        self._pass_over(size, "text")
+
+    def _pass_over(self, size: int, what: str) -> None:
         at = self.tape.position
+        if what == "text" and (fault := text_fault(self.tape.peek(min(size, 80)).decode("latin-1"))):
+            self.odd(fault)
         self.tape.skip(size)
-        self.payload += size * counts
-        self.make(Payload(size, at))
+        self.payload += size * (what in ("bytes", "bytearray"))
+        self.make(Payload(size, at, what))
 
     def whole_number(self, size: int) -> None:
         """Push an integer of `size` bytes, or its description when it is absurd."""
         if size < 0:
             raise self.malformed(f"an integer has {counted(size, 'byte')}")
         if size > NUMBER:
-            self._pass_over(size, counts=False)
+            self._pass_over(size, "number")
         else:
             self.push(int.from_bytes(self.tape.take(size), "little", signed=True))
 
@@ -270,49 +251,77 @@ class Machine:
             )
         self.buffers_used += 1
         self.payload += self.buffers[index]
-        self.make(Payload(self.buffers[index], -1, index))
+        self.make(Payload(self.buffers[index], -1, "bytearray", index))
 
     # ---- containers
+
+    def count(self, items: int) -> None:
+        """Count what containers hold, all together."""
+        self._items += items
+        if self._items > ITEMS:
+            raise self.bomb("items", ITEMS)
 
     def tuple_of(self, count: int) -> None:
         """Push a tuple of the top `count` values."""
         at = len(self._stack) - count
         if at < (self._marks[-1] if self._marks else 0):
             raise self.malformed("the stack is empty")
-        values = tuple(self._stack[at:])
+        values = self._stack[at:]
         del self._stack[at:]
+        self.make(tuple_of(values))
+
+    def tuple_to_mark(self) -> None:
+        """TUPLE: push a tuple of everything above the mark."""
+        values = self.pop_mark()
+        self.count(len(values))
+        self.make(tuple_of(values))
+
+    def frozen(self) -> None:
+        """FROZENSET: push a frozenset of everything above the mark."""
+        values = self.pop_mark()
+        self.count(len(values))
+        members = Members()
+        self._add(members, values, set_fault(members, values))
+        self.make(Frozen(values))
+
+    def list_to_mark(self) -> None:
+        """LIST: push a list of everything above the mark."""
+        values = self.pop_mark()
+        self.count(len(values))
         self.make(values)
 
     def append(self, values: list[Any]) -> None:
-        """Add values to the list, set or object on top."""
+        """Add values to the list or deque on top."""
         target = self.top()
-        if isinstance(target, Made):
-            target.items = target.items or []
-            target.items.extend(values)
-        elif isinstance(target, list):
-            target.extend(values)
-        else:
-            raise self.malformed(f"items are added to {described(target)}")
+        self._add(target, values, members_fault(target))
+
+    def add(self) -> None:
+        """ADDITEMS: add everything above the mark to the set on top."""
+        values, target = self.pop_mark(), self.top()
+        self._add(target, values, set_fault(target, values))
 
     def set_items(self, values: list[Any]) -> None:
-        """Set keys and values on the dict or object on top."""
+        """Set keys and values on the dict on top."""
         target = self.top()
         if len(values) % 2:
             raise self.malformed("a key has no value")
-        if isinstance(target, Mapping):
-            target.flat.extend(values)
-        elif isinstance(target, Made):
+        self._add(target, values, items_fault(target, values))
+
+    def _add(self, target: Any, values: list[Any], fault: str | None) -> None:
+        self.count(len(values))
+        if fault:
+            self.odd(fault)
+        if isinstance(target, Made):
             target.items = target.items or []
             target.items.extend(values)
-        else:
-            raise self.malformed(f"keys are set on {described(target)}")
+        elif isinstance(target, Mapping | list):
+            (target.flat if isinstance(target, Mapping) else target).extend(values)
 
     def mapping(self) -> None:
         """DICT: push a dict of everything above the mark."""
         values = self.pop_mark()
-        if len(values) % 2:
-            raise self.malformed("a key has no value")
-        self.make(Mapping(values))
+        self.make(Mapping([]))
+        self.set_items(values)
 
     # ---- imports and calls
 
@@ -324,11 +333,12 @@ class Machine:
         module = OLD_MODULES.get(module, module)
         found = self.globals.get(f"{module}.{short}")
         if found is None or found.module != module:
-            found = Global(module, short, self.tape.position)
-            self.globals[found.name] = found
+            name = f"{module}.{short}"
+            found = Global(module, short, self.tape.position, EFFECTS.get(name))
+            self.globals[name] = found
             if len(self.globals) > IMPORTS:
                 raise self.bomb("imports", IMPORTS)
-            if fault := import_fault(module, short):
+            if fault := import_fault(name):
                 self.odd(fault)
         return found
 
@@ -337,51 +347,48 @@ class Machine:
         short, module = self.pop(), self.pop()
         self.make(self.imports(module, short))
 
-    def call(self, function: Any, arguments: Any) -> None:
-        """Push what calling `function` would make."""
-        if not isinstance(function, Global):
-            self.odd(f"suspicious call of {described(function)}")
-        elif function.checked and (fault := call_fault(function.name, arguments)):
-            self.odd(fault)
-        self.make(Made(function, arguments))
-
     def reduce(self) -> None:
-        """REDUCE and NEWOBJ: call the second value with the first."""
+        """REDUCE: call the second value with the first."""
         arguments, function = self.pop(), self.pop()
-        self.call(function, arguments)
+        self._made(function, arguments, call_fault(function, arguments))
+
+    def new(self) -> None:
+        """NEWOBJ: an object of the second value, a class, without its constructor."""
+        arguments, function = self.pop(), self.pop()
+        self._made(function, arguments, new_fault(function, arguments))
+
+    def _made(self, function: Any, arguments: Any, fault: str | None) -> None:
+        if fault:
+            self.odd(fault)
+            self.make(Made(function, arguments))
+        else:
+            self.make(Made(function, arguments, KINDS[function.name]))
 
     def new_with_keywords(self) -> None:
-        """NEWOBJ_EX: class, positional and keyword arguments."""
-        keywords, arguments, function = self.pop(), self.pop(), self.pop()
-        self.call(function, arguments)
-        self._set_state(self.top(), keywords)
+        """NEWOBJ_EX: class, positional and keyword arguments; no class of the field needs it."""
+        _, arguments, function = self.pop(), self.pop(), self.pop()
+        self._made(function, arguments, f"suspicious call of {described(function)} with keywords")
 
     def instance(self) -> None:
-        """INST: an import and a call in one."""
-        module, short = self.line(), self.line()
-        self.call(self.imports(module, short), tuple(self.pop_mark()))
+        """INST: an import and a call in one, as Python 2 made objects."""
+        function, arguments = self.imports(self.line(), self.line()), tuple(self.pop_mark())
+        self._made(function, arguments, f"suspicious call of {described(function)} as Python 2 made it")
 
     def object_of(self) -> None:
-        """OBJ: a call of the first value above the mark."""
+        """OBJ: a call of the first value above the mark, as Python 2 made objects."""
         values = self.pop_mark()
         if not values:
             raise self.malformed("an object has no class")
-        self.call(values[0], tuple(values[1:]))
+        fault = f"suspicious call of {described(values[0])} as Python 2 made it"
+        self._made(values[0], tuple(values[1:]), fault)
 
     def build(self) -> None:
         """BUILD: set state on an object."""
         state, target = self.pop(), self.top()
+        if fault := state_fault(target, state):
+            self.odd(fault)
         if isinstance(target, Made):
-            self._set_state(target, state)
-        else:
-            self.odd(f"suspicious state set on {described(target)}")
-
-    def _set_state(self, target: Made, state: Any) -> None:
-        target.state = state
-        name = target.of.name if isinstance(target.of, Global) else ""
-        for part in state if isinstance(state, tuple) else (state,):
-            if isinstance(part, Mapping) and (fault := state_fault(name, part.flat)):
-                self.odd(fault)
+            target.state = state
 
     def announce(self, protocol: int) -> None:
         """PROTO: the protocol that follows."""
@@ -397,17 +404,6 @@ class Machine:
                 f"truncated at byte {self.tape.stop}: "
                 f"a frame of {counted(size, 'byte')} starts at {self.tape.position}",
             )
-
-
-def described(value: Any) -> str:
-    """A few words for a value."""
-    if isinstance(value, Global):
-        return value.name
-    if isinstance(value, Made) and isinstance(value.of, Global):
-        return f"what {value.of.name} returns"
-    return {Made: "a computed object", Payload: "bytes", Mapping: "a dict"}.get(
-        type(value), f"a {type(value).__name__}"
-    )
 
 
 def _float_line(text: str) -> float:
@@ -427,16 +423,16 @@ def _double(machine: Machine) -> float:
     return value
 
 
-def _escaped(machine: Machine, encoding: str) -> str:
+def _escaped(machine: Machine, encoding: str, quotes: str = "") -> str:
     raw = machine.tape.line(LINE)
     try:
-        return raw.decode(encoding)
+        return machine.judged(raw.decode(encoding).strip(quotes))
     except UnicodeDecodeError as error:
         raise machine.malformed("a text has a wrong escape") from error
 
 
 def _string_line(machine: Machine) -> None:
-    machine.make(_escaped(machine, "unicode_escape").strip("'\""))
+    machine.make(_escaped(machine, "unicode_escape", "'\""))
 
 
 def _none_to(machine: Machine, what: str) -> None:
@@ -505,15 +501,15 @@ TABLE: dict[int, Act] = {
         "G": lambda m: m.push(_double(m)),
         "S": _string_line,
         "V": lambda m: m.make(_escaped(m, "raw_unicode_escape")),
-        "T": _sized(4, "binary"),
-        "U": _sized(1, "binary"),
+        "T": _sized(4, "old_text"),
+        "U": _sized(1, "old_text"),
         "X": _sized(4, "text"),
         "\x8c": _sized(1, "text"),
         "\x8d": _sized(8, "text"),
         "B": _sized(4, "binary"),
         "C": _sized(1, "binary"),
         "\x8e": _sized(8, "binary"),
-        "\x96": _sized(8, "binary"),
+        "\x96": _sized(8, "byte_array"),
         "\x97": Machine.buffer,
         "\x98": lambda m: m.push(m.pop()),
         # containers
@@ -522,14 +518,14 @@ TABLE: dict[int, Act] = {
         "\x85": lambda m: m.tuple_of(1),
         "\x86": lambda m: m.tuple_of(2),
         "\x87": lambda m: m.tuple_of(3),
-        "t": lambda m: m.make(tuple(m.pop_mark())),
-        "\x91": lambda m: m.make(tuple(m.pop_mark())),
+        "t": Machine.tuple_to_mark,
+        "\x91": Machine.frozen,
         "]": lambda m: m.make([]),
-        "\x8f": lambda m: m.make([]),
-        "l": lambda m: m.make(m.pop_mark()),
+        "\x8f": lambda m: m.make(Members()),
+        "l": Machine.list_to_mark,
         "a": lambda m: m.append([m.pop()]),
         "e": lambda m: m.append(m.pop_mark()),
-        "\x90": lambda m: m.append(m.pop_mark()),
+        "\x90": Machine.add,
         "}": lambda m: m.make(Mapping([])),
         "d": Machine.mapping,
         "s": lambda m: m.set_items([m.pop(), m.pop()][::-1]),
@@ -549,7 +545,7 @@ TABLE: dict[int, Act] = {
         "c": lambda m: m.make(m.imports(m.line(), m.line())),
         "\x93": Machine.stack_global,
         "R": Machine.reduce,
-        "\x81": Machine.reduce,
+        "\x81": Machine.new,
         "\x92": Machine.new_with_keywords,
         "b": Machine.build,
         "i": Machine.instance,

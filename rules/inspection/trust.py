@@ -1,137 +1,116 @@
-"""What an honest artifact imports and calls; everything else is named.
+"""Whether loading has no effect but data: what may be imported, called, built and added to, and how.
 
-A pickle runs whatever it can name, so the list holds names, not modules: `tinygrad.helpers` also has `os`
-inside it, and a dotted name would reach it. Trust ends at loading: an artifact holds machine code, which
-whoever replays it runs.
+A pickle runs whatever it can name, so names, arguments, fields and what is added to are judged by what they
+do (`effects`); what is not known there is suspicious. Trust ends at loading: an artifact holds machine code,
+which whoever replays it runs.
 """
 
-import re
+from collections.abc import Iterable
 from typing import Any
 
-CALLABLE = frozenset(
-    {
-        "_codecs.encode",
-        "builtins.bytearray",
-        "builtins.bytes",
-        "builtins.complex",
-        "builtins.frozenset",
-        "builtins.range",
-        "builtins.set",
-        "builtins.slice",
-        "collections.OrderedDict",
-        "collections.defaultdict",
-        "collections.deque",
-        "copyreg.__newobj__",
-        "copyreg._reconstructor",
-        "functools.partial",
-        "numpy.core.multiarray._reconstruct",
-        "numpy.core.multiarray.scalar",
-        "numpy.core.numeric._frombuffer",
-        "numpy._core.multiarray._reconstruct",
-        "numpy._core.multiarray.scalar",
-        "numpy._core.numeric._frombuffer",
-        "numpy.dtype",
-        "numpy.ndarray",
-    }
-)
-# Fine as a class to name (of a defaultdict, say); called from a pickle they turn a few bytes into gigabytes.
-NAMED = frozenset(
-    f"builtins.{name}" for name in ("bool", "dict", "float", "int", "list", "object", "str", "tuple")
-)
-CHECKED = NAMED | {
-    "builtins.bytearray",
-    "builtins.bytes",
-    "builtins.set",
-    "builtins.frozenset",
-    "_codecs.encode",
-}
-CHECKED |= {"collections.deque", "collections.OrderedDict", "functools.partial", "copyreg._reconstructor"}
+from rules.counting import counted
+from rules.inspection.effects import EFFECTS, ELSEWHERE, FIELDS, NAMED, Check, Effect, anything, device
+from rules.inspection.values import Frozen, Global, Made, Mapping, Members, described
 
-# tinygrad's own data classes, in whatever version: a class name in a module that holds the graph. Its
-# runtime, its servers and its file readers are no part of a captured JIT.
-_MODULES = re.compile(
-    r"tinygrad\.(codegen|device|dtype|engine\.(jit|memory|realize|schedule)|function|helpers|lazy|multi|ops|renderer"
-    r"|schedule|shape|tensor|uop)(\.\w+)*"
-)
-_CLASS = re.compile(r"_?[A-Z][A-Za-z0-9]*(_[A-Za-z0-9]+)*")
-_NOT_DATA = frozenset(
-    {
-        "Any",
-        "Callable",
-        "CPUProgram",
-        "Path",
-        "PatternMatcher",
-        "Process",
-        "Profiling",
-        "ThreadPoolExecutor",
-        "UPat",
-    }
-)
-
-BUFFER = "Buffer"
-DEVICES = 64  # of one buffer, as many as anyone has
-DEVICE = re.compile(
-    r"(AMD|CL|CLANG|CPU|CUDA|DSP|GPU|HIP|HSA|LLVM|METAL|NPY|NULL|NV|PYTHON|QCOM|RHIP|TINYGPU|USB|WEBGPU)"
-    r"(:[A-Za-z0-9]{1,16}){0,2}"
-)
+SHOWN = 60  # characters of a value in a verdict
 
 
-def import_fault(module: str, short: str) -> str | None:
-    """Why importing `module.short` is suspicious; None when it is not."""
-    name = f"{module}.{short}"
-    if name in CALLABLE or name in NAMED:
-        return None
-    if _MODULES.fullmatch(module) and _CLASS.fullmatch(short) and short not in _NOT_DATA:
-        return None
-    return f"suspicious global {name[:200]}"
+def import_fault(name: str) -> str | None:
+    """Why importing `name` is suspicious; None when it is not."""
+    return None if name in EFFECTS or name in NAMED else f"suspicious global {name[:200]}"
 
 
-def is_checked(module: str, short: str) -> bool:
-    """Whether calls of `module.short` go to `call_fault`."""
-    return f"{module}.{short}" in CHECKED or short == BUFFER
+def call_fault(function: Any, arguments: Any) -> str | None:
+    """Why REDUCE of `function` with `arguments` is suspicious; None when it is not."""
+    effect = function.effect if type(function) is Global else None
+    return _fault(function, effect, effect and effect.call, arguments)
 
 
-def call_fault(name: str, arguments: Any) -> str | None:
-    """Why calling `name`, an `is_checked` one, with `arguments` is suspicious; None when it is not."""
-    given = arguments if isinstance(arguments, tuple) else (arguments,)
-    first = given[0] if given else None
-    if name.endswith(f".{BUFFER}"):
-        return device_fault(first)
-    if name in NAMED:
-        return f"suspicious call of {name}"
-    if name == "functools.partial":
-        honest = type(first).__name__ == "Global"
-    elif name == "_codecs.encode":
-        honest = len(given) == 2 and given[1] in ("latin1", "latin-1")
-    elif name == "copyreg._reconstructor":
-        honest = type(first).__name__ == "Global"
-    else:
-        # A number here means "this many zero bytes", and a range or another call can be just as long.
-        honest = (
-            not given or isinstance(first, list | tuple | str) or type(first).__name__ in ("Payload", "Made")
-        )
-        honest = honest and not (type(first).__name__ == "Made" and _is_range(first))
-    return None if honest else f"suspicious call of {name}"
+def new_fault(function: Any, arguments: Any) -> str | None:
+    """Why NEWOBJ of `function` with `arguments` is suspicious; None when it is not."""
+    effect = function.effect if type(function) is Global else None
+    return _fault(function, effect, effect and effect.new, arguments)
 
 
-def device_fault(device: Any) -> str | None:
-    """Why a buffer on `device` is suspicious: loading one on DISK opens the file that its name holds."""
-    names = device if isinstance(device, tuple) else (device,)
-    for name in names if len(names) <= DEVICES else ("too many",):
-        if not isinstance(name, str) or not DEVICE.fullmatch(name.upper()):
-            return f"suspicious device {str(name)[:80]!r}"
+def _fault(
+    function: Any, effect: Effect | None, checks: tuple[Check, ...] | None, arguments: Any
+) -> str | None:
+    if effect is None or checks is None or not isinstance(arguments, tuple) or type(arguments) is Frozen:
+        return f"suspicious call of {described(function)}"
+    least = effect.least if effect.least is not None else len(checks)
+    if not least <= len(arguments) <= len(checks):
+        return f"suspicious call of {described(function)} with {counted(len(arguments), 'argument')}"
+    for check, value in zip(checks, arguments, strict=False):
+        if not check(value):
+            return f"suspicious call of {described(function)} with {_shown(value, check)}"
+    if effect.whole is not None and not effect.whole(arguments):
+        return f"suspicious call of {described(function)} with {_shown(arguments[-1], None)}"
     return None
 
 
-def state_fault(name: str, fields: list[Any]) -> str | None:
-    """Why setting `fields` (names and values in turn) on a `name` is suspicious; None when it is not."""
-    if not name.endswith(".BufferSpec"):
+def _shown(value: Any, check: Check | None) -> str:
+    shown = repr(value)[:SHOWN] if type(value) in (str, int, float, bool, type(None)) else described(value)
+    return f"device {shown}" if check is device else shown
+
+
+def state_fault(target: Any, state: Any) -> str | None:
+    """Why BUILD of `target` with `state` is suspicious; None when it is not."""
+    effect = target.of.effect if type(target) is Made and type(target.of) is Global else None
+    if effect is None or (effect.fields is None and effect.state is None):
+        return f"suspicious state set on {described(target)}"
+    if effect.state is not None:
+        return None if effect.state(state) else f"suspicious state set on {described(target)}"
+    parts = state if isinstance(state, tuple) and len(state) == 2 else (state,)
+    for part in parts:
+        if part is not None and (fault := _fields_fault(target, effect.fields or {}, part)):
+            return fault
+    return None
+
+
+def _fields_fault(target: Made, known: dict[str, Check], part: Any) -> str | None:
+    if type(part) is not Mapping or len(part.flat) > 2 * FIELDS:
+        return f"suspicious state set on {described(target)}"
+    for key, value in zip(part.flat[::2], part.flat[1::2], strict=False):
+        check = known.get(key) if type(key) is str else None
+        if check is None:
+            return f"suspicious field {_shown(key, None)} set on {described(target)}"
+        if not check(value):
+            return f"suspicious {key} {_shown(value, None)} set on {described(target)}"
+    return None
+
+
+def text_fault(value: str) -> str | None:
+    """Why a text may not stand anywhere in an artifact; None when it may."""
+    return f"suspicious device {value[:80]!r}" if ELSEWHERE.match(value) else None
+
+
+def items_fault(target: Any, values: list[Any]) -> str | None:
+    """Why setting `values` (keys and values in turn) on `target` is suspicious; None when it is not."""
+    if type(target) is not Mapping and _holds(target) != "items":
+        return f"suspicious items set on {described(target)}"
+    return _unhashable(values[::2], "key")
+
+
+def members_fault(target: Any) -> str | None:
+    """Why appending to `target` is suspicious; None when it is not."""
+    if type(target) is list or _holds(target) == "members":
         return None
-    if len(fields) > 2 * DEVICES:
-        return "suspicious BufferSpec of too many fields"
-    pointers = [value for key, value in zip(fields[::2], fields[1::2], strict=False) if key == "external_ptr"]
-    return "suspicious BufferSpec with an external pointer" if any(p is not None for p in pointers) else None
+    return f"suspicious items added to {described(target)}"
 
 
-def _is_range(made: Any) -> bool:
-    return getattr(made.of, "name", None) == "builtins.range"
+def set_fault(target: Any, values: list[Any]) -> str | None:
+    """Why adding `values` to the set `target` is suspicious; None when it is not."""
+    if type(target) is not Members:
+        return f"suspicious items added to {described(target)}"
+    return _unhashable(values, "member")
+
+
+def _unhashable(values: Iterable[Any], what: str) -> str | None:
+    # A key is hashed and compared by code of its class.
+    strange = next((value for value in values if not anything(value)), None)
+    return None if strange is None else f"suspicious {what}: {described(strange)}"
+
+
+def _holds(target: Any) -> str:
+    known = type(target) is Made and type(target.of) is Global and target.of.effect is not None
+    return target.of.effect.holds if known else ""

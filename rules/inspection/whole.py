@@ -105,6 +105,14 @@ class Tape:
         """The next `width` bytes as an unsigned little-endian number. Raises Damage where there are fewer."""
         return int.from_bytes(self.take(width), "little")
 
+    def peek(self, count: int) -> bytes:
+        """The next `count` bytes, left in place; fewer where there are fewer."""
+        end = self._at + count
+        if end > len(self._buffer) and self.left:
+            self._refill(min(count, self.left))
+            end = count
+        return self._buffer[self._at : end]
+
     def skip(self, count: int) -> None:
         """Pass over `count` bytes unread. Raises Damage where there are fewer."""
         self._check(count)
