@@ -6,6 +6,7 @@ folder to write in, and the devices it needs; a network without any interface; a
 such a process and then becomes the command that it was given.
 """
 
+import contextlib
 import json
 import os
 import subprocess
@@ -57,7 +58,7 @@ def room(request: Mapping[str, Any], flags: Mapping[str, str], tools: Iterable[P
     """
     networks = [network["path"] for network in request.get("networks", {}).values()]
     footage = _texts(request.get("footage"))
-    flagged = [value for value in flags.values() if value.startswith("/")]
+    flagged = [path for value in flags.values() for path in value.split(":") if path.startswith("/")]
     named = [*request.get("outputs", {}).values(), *networks, *footage, *flagged]
     python = [sys.prefix, sys.base_prefix, sys.exec_prefix, str(Path(sys.executable).resolve().parent)]
     gpus = GPUS if _needs_gpu(flags) else ()
@@ -163,7 +164,7 @@ def _furnish(system: System, room: Room) -> None:
     if pivot is None:
         raise OSError(f"pivot_root: unknown on {os.uname().machine}")
     real = {path: os.path.realpath(path) for path in (*room.read, *room.write, *room.devices)}
-    base = real[room.write[0]]
+    base, mounted = real[room.write[0]], _mounted()
     system.do("mount", None, "/", None, RECURSIVE | PRIVATE, None)
     system.do("mount", "tmpfs", base, "tmpfs", NOSUID | NODEV, "mode=755")
     for name in ("old", "new"):
@@ -175,6 +176,9 @@ def _furnish(system: System, room: Room) -> None:
     for path in (*sorted(room.read), *room.write, *room.devices):
         for where in dict.fromkeys((real[path], path)):
             _bind(system, real[path], where, again=path in room.write)
+    for where in mounted:
+        if any(where.startswith(f"{real[path]}/") for path in room.read):
+            _bind_again(system, where)
     _set(system, "/new", AT_RECURSIVE, READ_ONLY, 0)
     for where in (*private, *room.write, *(real[path] for path in room.write)):
         _set(system, f"/new{where}", 0, 0, READ_ONLY)
@@ -194,6 +198,21 @@ def _bind(system: System, source: str, where: str, *, again: bool) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
         target.touch()
     system.do("mount", str(old), str(target), None, BIND | RECURSIVE, None)
+
+
+def _mounted() -> list[str]:
+    """Where file systems are mounted, those that others lie in first."""
+    rows = Path("/proc/self/mountinfo").read_text(errors="surrogateescape").splitlines()
+    places = {row.split(" ")[4].encode("latin-1", "replace").decode("unicode_escape") for row in rows}
+    return sorted(places)
+
+
+def _bind_again(system: System, where: str) -> None:
+    """Bind what is mounted in a folder that the new root shows; gVisor shows only the empty place of it."""
+    old, new = Path(f"/old{where}"), Path(f"/new{where}")
+    with contextlib.suppress(OSError):  # a place that this process may not look at, or that is gone
+        if new.exists() and old.stat().st_dev != new.stat().st_dev:
+            system.do("mount", str(old), str(new), None, BIND | RECURSIVE, None)
 
 
 def _private(system: System, where: str) -> str:
