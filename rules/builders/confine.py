@@ -179,8 +179,10 @@ def _furnish(system: System, room: Room) -> None:
     for where in mounted:
         if any(where.startswith(f"{real[path]}/") for path in room.read):
             _bind_again(system, where)
+    own = f"/proc/{os.getpid()}"  # GPU drivers write there, and it tells of nobody else
+    _bind(system, own, own, again=True)
     _set(system, "/new", AT_RECURSIVE, READ_ONLY, 0)
-    for where in (*private, *room.write, *(real[path] for path in room.write)):
+    for where in (*private, own, *room.write, *(real[path] for path in room.write)):
         _set(system, f"/new{where}", 0, 0, READ_ONLY)
     os.chdir("/new")
     system.call("pivot_root", pivot, ".", ".")
