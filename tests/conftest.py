@@ -1,12 +1,23 @@
 """What is slow and shared: one workspace that holds every type of model in both contracts, built once."""
 
 import json
+import os
+import shutil
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-from contract import Project, generated, interface, model, with_tinygrad
+from contract import OPERATORS, Project, generated, interface, model, with_tinygrad
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """One folder of operators that have passed, for all workspaces of a run and all its processes."""
+    if OPERATORS not in os.environ:
+        os.environ[OPERATORS] = folder = tempfile.mkdtemp(prefix="modelyard-operators-")
+        config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+
 
 CAMERAS = {"1928x1208": (1928, 1208), "1344x760": (1344, 760)}
 SIZES = {"1928x1208": 4804608, "1344x760": 2428928}

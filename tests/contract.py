@@ -10,13 +10,15 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 PATH = "/usr/local/bin:/usr/bin:/bin"
 WIDTH = 4
+OPERATORS = "MODELYARD_TEST_OPERATORS"
+COMPILING = ("-n", "candidate", "pkl", "monitoring", "parts", "manifest", "release")
 DODO = """
 from rules.tasks import Yard
 yard = Yard("models.toml")
@@ -95,6 +97,33 @@ def model(model_id: str, source: str, *extra: str, name: str | None = None) -> s
     return "\n".join(lines) + "\n"
 
 
+@contextlib.contextmanager
+def known_operators(workspace: Path) -> Iterator[None]:
+    """Nodes that another workspace of this test run has held are known in a new one, as in a copy of it.
+
+    Only what passed is kept there, under all that decides. `OPERATORS` names the folder; without it every
+    workspace holds its own.
+    """
+    shared, own = os.environ.get(OPERATORS), workspace / ".store" / "operators"
+    if not shared or workspace.is_symlink() or own.parent.is_symlink():
+        yield
+        return
+    if not own.exists():
+        _add(Path(shared), own)
+    yield
+    _add(own, Path(shared))
+
+
+def _add(source: Path, target: Path) -> None:
+    for path in sorted(source.rglob("*.json")):
+        final = target / path.relative_to(source)
+        if not final.exists():
+            final.parent.mkdir(parents=True, exist_ok=True)
+            temporary = final.with_name(f"{final.name}.{os.getpid()}")
+            shutil.copyfile(path, temporary)
+            temporary.replace(final)
+
+
 class Project:
     """A folder with models.toml and dodo.py, and its workspace, in `artifacts/` unless told otherwise."""
 
@@ -146,6 +175,13 @@ class Project:
         self, *arguments: str, env: Mapping[str, str] | None = None
     ) -> subprocess.CompletedProcess[str]:
         """Run doit in the folder, however it ends."""
+        compiles = not arguments or any(one.partition(":")[0] in COMPILING for one in arguments)
+        with known_operators(self.workspace) if compiles else contextlib.nullcontext():
+            return self._run(arguments, env)
+
+    def _run(
+        self, arguments: Sequence[str], env: Mapping[str, str] | None
+    ) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [sys.executable, "-m", "doit", *arguments],
             cwd=self.folder,

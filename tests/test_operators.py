@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from contract import Project, model
+from contract import OPERATORS, Project, model
 from onnx import TensorProto, helper, numpy_helper
 
 from rules.builders import package
@@ -212,6 +212,12 @@ def head(folder: Path, operator: str, *rest: str) -> Path:
     imports = [helper.make_opsetid("", 11)]
     onnx.save(helper.make_model(graph, opset_imports=imports, ir_version=8), folder / "model.onnx")
     return folder / "model.onnx"
+
+
+@pytest.fixture(autouse=True)
+def nothing_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other tests' workspaces share what they know of operators; here it is what is tested."""
+    monkeypatch.delenv(OPERATORS, raising=False)
 
 
 def generic(name: str, *extra: str) -> str:
