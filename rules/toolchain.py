@@ -124,9 +124,13 @@ def _compile_bytecode(tree: Path) -> None:
 def is_whole(tree: Path, expected: str, digests: Digests) -> bool:
     """Whether a snapshot is as it was made: a power cut may have cut off bytecode, which Python would run.
 
-    `expected` is the tree's digest, or how it begins.
+    `expected` is the digest of the tree, or how it begins. Python finds modules beside the tree too: nothing
+    else lies there.
     """
     try:
+        beside = {path.name for path in tree.parent.iterdir() if not path.name.startswith(".")}
+        if beside != {tree.name, BYTECODE}:
+            return False
         bytecode = files.read(tree.with_name(BYTECODE), DIGEST).decode()
         return tree_digest(tree, digests).startswith(expected) and bytecode_digest(tree, digests) == bytecode
     except (OSError, UnicodeDecodeError):

@@ -475,6 +475,16 @@ def test_the_reference_computes_in_float32(tmp_path: Path) -> None:
     np.testing.assert_allclose(out, expected, rtol=1e-6)
 
 
+def test_the_reference_takes_and_gives_single_numbers(tmp_path: Path) -> None:
+    path, value = tmp_path / "scalar.onnx", helper.make_tensor_value_info
+    nodes = [helper.make_node("Add", ["a", "b"], ["out"])]
+    ends = [value(name, TensorProto.FLOAT, ()) for name in ("a", "b", "out")]
+    graph = helper.make_graph(nodes, "scalar", ends[:2], ends[2:])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    (out,) = reference.Network({"path": str(path), "output_slices": None})([np.float32(1), np.float32(2)])
+    assert (out.shape, float(out)) == ((), 3)
+
+
 def test_pose_by_hand() -> None:
     rows = [np.array([3, 4, 0, 0, 0, 1, 0, 0, 0, -1, -1, 12.0]), np.array([0.0] * 12)]
     found = reference.pose_of(rows)

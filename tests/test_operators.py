@@ -4,9 +4,12 @@ The wrong ones are what onnx's own tests and the specifications' older versions 
 """
 
 import json
+import os
 import re
 import signal
 import sys
+import threading
+import time
 import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -19,9 +22,9 @@ import pytest
 from contract import OPERATORS, Project, model
 from onnx import TensorProto, helper, numpy_helper
 
-from rules.builders import package
+from rules.builders import package, watched
 from rules.builders.job import Job
-from rules.errors import ArtifactError
+from rules.errors import ArtifactError, WorkspaceError
 from rules.keeping.digests import Digests
 from rules.operators import holding
 
@@ -152,6 +155,8 @@ RIGHT = {
     "matmul-vectors": node("MatMul", 13, (3,), (3,)),
     "quantize": node("QuantizeLinear", 13, (3, 4), F(0.05), np.uint8(128)),
     "slice": node("Slice", 13, (4, 5), I([3]), I([-10]), I([0]), I([-1])),
+    "greater-scalar": node("Greater", 13, (), F(0.5)),
+    "mul-scalar": node("Mul", 13, (3, 4), ()),
 }
 
 
@@ -303,6 +308,10 @@ def test_what_is_kept_is_believed_only_as_it_was_written(tmp_path: Path) -> None
         file.write_bytes(content)
         assert kept.hold(path) == 1
     assert kept.hold(path, change=without_worker) == 0
+    file.unlink()
+    os.mkfifo(file)  # waited for, before
+    with pytest.raises(WorkspaceError, match="is no plain file"):
+        kept.hold(path)
 
 
 def test_wrong_nodes_are_not_kept_and_right_ones_beside_them_are(tmp_path: Path) -> None:
@@ -337,17 +346,18 @@ def worker_that(act: str) -> Callable[[Job], Job]:
         ("os.kill(os.getpid(), signal.SIGKILL)", f"was killed by signal {int(signal.SIGKILL)}"),
         ("sys.exit(3)", "ended with exit code 3"),
         ("time.sleep(600)", "did nothing for 2 s and was ended"),
+        ("much = bytearray(b'x') * 500_000_000; time.sleep(600)", r"took 0\.[3-5] GB of memory, .*"),
     ],
 )
 def test_a_child_that_ends_without_an_answer_is_told_as_that(
     act: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(holding, "QUIET_S", 2.0)
+    monkeypatch.setattr(watched, "QUIET_S", 2.0)
+    monkeypatch.setattr(holding, "LEAST_BYTES", 300_000_000)
     with pytest.raises(ArtifactError) as refused:
         Kept(tmp_path).hold(head(tmp_path / "a", "Tanh"), change=worker_that(act))
-    assert f"small: the tinygrad that runs its nodes one by one {told}; the last was 1 of 1: Tanh" in str(
-        refused.value
-    )
+    whole = rf"small: the tinygrad that runs its nodes one by one {told}; the last was 1 of 1: Tanh"
+    assert re.match(whole, str(refused.value)), refused.value
     assert "wrongly" not in str(refused.value)
 
 
@@ -358,3 +368,23 @@ def test_a_reference_that_cannot_start_is_told_as_that(
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     with pytest.raises(ArtifactError, match=r"the reference that holds its nodes .* no onnxruntime today"):
         Kept(tmp_path / "kept").hold(head(tmp_path / "a", "Tanh"))
+
+
+def test_an_interrupted_run_ends_the_children(tmp_path: Path) -> None:
+    """Another thread holds nodes while the run is told to end: nobody waits for them."""
+    ended: list[type[BaseException]] = []
+
+    def hold() -> None:
+        try:
+            Kept(tmp_path).hold(head(tmp_path / "a", "Tanh"), change=worker_that("time.sleep(600)"))
+        except BaseException as error:
+            ended.append(type(error))
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    while not list(tmp_path.rglob("*.npz")):  # the worker is about to start
+        time.sleep(0.05)
+    while thread.is_alive():
+        watched.interrupt_all()
+        thread.join(0.2)
+    assert ended == [KeyboardInterrupt]

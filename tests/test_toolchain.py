@@ -150,7 +150,7 @@ def test_stale_bytecode_of_a_tree_is_not_what_a_compile_imports(
     assert imported(snapshot(tree, tree_digest(tree, digests), tmp_path / "kept", digests)) == "1"
 
 
-@pytest.mark.parametrize("damage", ["cut", "edited source", "no digest"])
+@pytest.mark.parametrize("damage", ["cut", "edited source", "no digest", "module beside it"])
 def test_a_damaged_copy_is_made_anew(damage: str, tree: Path, digests: Digests, tmp_path: Path) -> None:
     expected = tree_digest(tree, digests)
     copy = snapshot(tree, expected, tmp_path / "kept", digests)
@@ -160,6 +160,8 @@ def test_a_damaged_copy_is_made_anew(damage: str, tree: Path, digests: Digests, 
         bytecode.write_bytes(whole[:-5])
     elif damage == "edited source":
         (copy / "tensor.py").write_text("x = 2\n")
+    elif damage == "module beside it":
+        (copy.parent / "sitecustomize.py").write_text("raise SystemExit\n")
     else:
         (copy.parent / "bytecode.sha256").unlink()
     assert snapshot(tree, expected, tmp_path / "kept", digests) == copy

@@ -7,20 +7,21 @@ onnxruntime, the other runs them in the pinned tinygrad.
 
 import contextlib
 import json
-import os
-import selectors
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import Any, Final
 
-from rules.builders import local, vitals
+from rules.builders import local
 from rules.builders.job import Job
+from rules.builders.room import GB
+from rules.builders.watched import Watched
 from rules.errors import ArtifactError
 from rules.host import distribution
+from rules.keeping import files
 from rules.keeping.digests import Digests, sha256_of
 from rules.keeping.files import write_bytes
 from rules.keys import Content, key_of
@@ -28,9 +29,8 @@ from rules.networks import architecture, onnxfile
 
 RULES = Path(__file__).parent.parent
 GATE: Final = "operators"
-LOOK_S: Final = 1.0
-QUIET_S: Final = 60.0
 TOLD: Final = 4  # wrong nodes in a message
+LEAST_BYTES: Final = 12 * GB  # that any nodes may take: as much as the reference, which keeps what it expects
 CODE: Final = ("operators/*.py", "worker/alone/*.py", "networks/reference.py", "networks/architecture.py")
 REFERENCE: Final = ("onnx", "onnxruntime")
 BELOW_13: Final = ("Softmax", "LogSoftmax", "Hardmax")  # where one axis replaced all that follow it
@@ -167,7 +167,7 @@ class _Known:
 
     def _load(self, path: Path) -> Content | None:
         with contextlib.suppress(OSError, ValueError, RecursionError):
-            found = json.loads(path.read_bytes())
+            found = json.loads(files.read(path))
             return found if isinstance(found, dict) and found.get("identity") == self._identity else None
         return None
 
@@ -264,14 +264,11 @@ class Asking:
     def _reference(self) -> Iterator["_Reference"]:
         arguments = [sys.executable, "-s", "-P", "-m", "rules.operators.reference"]
         env = {"PYTHONPATH": ":".join(path for path in sys.path if path), "LC_ALL": "C.UTF-8"}
-        with (self.scratch / "reference.log").open("ab") as errors:
-            pipe = subprocess.PIPE
+        log, pipe = self.scratch / "reference.log", subprocess.PIPE
+        with files.appending(log) as errors:
             process = subprocess.Popen(arguments, env=env, stdin=pipe, stdout=pipe, stderr=errors)
-        try:
-            yield _Reference(self.job.label, process, self.scratch / "reference.log")
-        finally:
-            process.kill()
-            process.communicate()
+        with process, Watched(process, None, works=False) as watch:  # it limits its own memory
+            yield _Reference(self.job.label, process, watch, log)
 
     def _tinygrad(self, cases: list[Content], given: Path) -> dict[str, Any]:
         request = {**self.job.request, "operation": GATE, "cases": cases, "given": str(given)}
@@ -282,6 +279,7 @@ class Asking:
         home = self.scratch / "home"
         home.mkdir()
         asked, result = local.written(job)
+        most = max(job.most_bytes or 0, LEAST_BYTES)
         with local.logging(job) as log:
             process = subprocess.Popen(
                 local.command(job, str(asked), str(result)),
@@ -291,35 +289,21 @@ class Asking:
                 stdout=log,
                 stderr=log,
             )
-            try:
-                how = _ended(process)
-            finally:
-                process.kill()
+            with Watched(process, most) as watch:
                 process.wait()
-        if not result.exists():
-            raise self._died(how, cases)
-        found: dict[str, Any] = json.loads(result.read_text())
+        if watch.why or not result.exists():
+            raise self._died(watch.why or _how(process.returncode), cases)
+        found: dict[str, Any] = json.loads(files.read(result))
         return found
 
     def _died(self, how: str, cases: list[Content]) -> ArtifactError:
-        lines = self.job.log.read_text(errors="replace").splitlines()
+        lines = files.tail(self.job.log, files.TEXT).splitlines()
         begun = {f"{number} of {len(cases)}: {one['node']}" for number, one in enumerate(cases, 1)}
         last = next((line for line in reversed(lines) if line in begun), "none yet")
         return ArtifactError(
             f"{self.job.label}: the tinygrad that runs its nodes one by one {how}; the last was {last}",
             fix=f"read {self.job.log}, then doit candidate:{self.job.label}",
         )
-
-
-def _ended(process: "subprocess.Popen[bytes]") -> str:
-    """Wait for a child for as long as it does something; returns how it ended, in words."""
-    watch = vitals.Watch(process.pid)
-    while True:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            return _how(process.wait(LOOK_S))
-        watch.look(LOOK_S)
-        if watch.quiet_s >= QUIET_S:
-            return f"did nothing for {QUIET_S:.0f} s and was ended"
 
 
 def _how(code: int) -> str:
@@ -329,37 +313,25 @@ def _how(code: int) -> str:
 class _Reference:
     """The reference's child: a line of JSON in, a line out."""
 
-    def __init__(self, label: str, process: "subprocess.Popen[bytes]", log: Path) -> None:
-        self.label, self.process, self.log = label, process, log
+    def __init__(self, label: str, process: "subprocess.Popen[bytes]", watch: Watched, log: Path) -> None:
+        self.label, self.process, self.watch, self.log = label, process, watch, log
 
     def answer(self, request: Content) -> Any:
         """Its answer, however long it takes a child that does something. Raises ArtifactError."""
         assert self.process.stdin and self.process.stdout
+        self.watch.works = True
         with contextlib.suppress(BrokenPipeError):  # what it died of is told below
             self.process.stdin.write(json.dumps(request).encode() + b"\n")
             self.process.stdin.flush()
-        line = self._line(self.process.stdout)
+        line = self.process.stdout.readline()
         if not line.endswith(b"\n"):
-            raise self._died(_ended(self.process))
+            self.process.wait()
+            raise self._died(self.watch.why or _how(self.process.returncode))
+        self.watch.works = False
         return json.loads(line)
 
-    def _line(self, out: IO[bytes]) -> bytes:
-        watch, line = vitals.Watch(self.process.pid), b""
-        with selectors.DefaultSelector() as selector:
-            selector.register(out, selectors.EVENT_READ)
-            while not line.endswith(b"\n"):
-                if not selector.select(LOOK_S):
-                    watch.look(LOOK_S)
-                    if watch.quiet_s >= QUIET_S:
-                        raise self._died(f"did nothing for {QUIET_S:.0f} s and was ended")
-                    continue
-                if not (chunk := os.read(out.fileno(), 1 << 16)):
-                    break
-                line += chunk
-        return line
-
     def _died(self, how: str) -> ArtifactError:
-        lines = [line for line in self.log.read_text(errors="replace").splitlines() if line.strip()]
+        lines = [line for line in files.tail(self.log, files.CHUNK).splitlines() if line.strip()]
         words = f": {lines[-1]}" if lines else ""
         return ArtifactError(
             f"{self.label}: the reference that holds its nodes one by one {how}{words}",

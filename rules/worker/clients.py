@@ -50,7 +50,7 @@ def shared(array: Any) -> Tensor:
 
 def uploaded(array: Any, device: str) -> Tensor:
     """A copy of an array on a device."""
-    return Tensor(np.ascontiguousarray(array), device="NPY").to(device).realize()
+    return Tensor(np.asarray(array, order="C"), device="NPY").to(device).realize()
 
 
 def zeros(shape: tuple[int, ...], dtype: Any) -> Tensor:
