@@ -70,4 +70,4 @@ class Generic:
             if dtype.kind == "f"
             else random.randint(int(low), int(high) + 1, shape)
         )
-        return values.astype(dtype)
+        return np.asarray(values).astype(dtype)
