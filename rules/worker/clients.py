@@ -49,7 +49,9 @@ def shared(array: Any) -> Tensor:
 
 
 def uploaded(array: Any, device: str) -> Tensor:
-    """A copy of an array on a device."""
+    """A copy of an array on a device; tinygrad's own errors say how a number gets a buffer."""
+    if np.ndim(array) == 0:
+        return Tensor(array).to(device).clone().realize()
     return Tensor(np.ascontiguousarray(array), device="NPY").to(device).realize()
 
 
