@@ -65,6 +65,7 @@ WEIGHTS = np.linspace(-1, 1, 48, dtype=np.float32).reshape(12, 4)
 GROUPS = np.array([0.5, 2], np.float32)
 TABLE = np.array([[0, 3], [-1, 1]], np.int64)
 HALVES = np.array([0.5, -1.25, 3, 100], np.float16)
+BOUNDS = {"from": 3, "to": 7, "along": 1}
 PACKED = np.array([1, -2, 4, 8], np.float32)
 
 
@@ -95,6 +96,8 @@ def odd() -> bytes:
         helper.make_node("Cast", ["halves"], ["wide"], to=FLOAT),
         helper.make_node("Mul", ["product", "wide"], ["by_halves"]),
         helper.make_node("Neg", ["whole"], ["negated"]),
+        helper.make_node("Identity", ["x"], ["kept"]),
+        helper.make_node("Slice", ["x", "from", "to", "along"], ["cut"]),
     ]
     tensors = [
         outside(),
@@ -102,11 +105,12 @@ def odd() -> bytes:
         numpy_helper.from_array(np.array([1, 4, 3], np.int64), "channels"),
         numpy_helper.from_array(GROUPS, "two"),
         numpy_helper.from_array(TABLE, "table"),
+        *(numpy_helper.from_array(np.array([at], np.int64), one) for one, at in BOUNDS.items()),
         TensorProto(name="nothing", data_type=FLOAT, dims=[1, 0]),
     ]
     outputs = [value("product", "N", 4), value("grouped", 1, 4, 3), value("gathered", "N", 2, 2)]
     outputs += [value("negated", "N", 12), value("scaled", "N", 4), value("added", "N", 4)]
-    outputs += [value("by_halves", "N", 4)]
+    outputs += [value("by_halves", "N", 4), value("kept", "N", 12), value("cut", "N", 4)]
     network = onnx_model(nodes, [value("x", "N", 12), value("s")], outputs, tensors)
     packed = TensorProto(name="packed", data_type=FLOAT, raw_data=PACKED.tobytes()).SerializeToString()
     return with_tensor(network, delimited(1, b"\x04") + packed)
@@ -119,7 +123,7 @@ def expected(x: Any, s: Any) -> list[Any]:
     normed = ((rows - rows.mean(-1, keepdims=True)) / spread).reshape(1, 4, 3)
     each = np.repeat(GROUPS, 2).reshape(1, 4, 1)
     found = [product, normed * each + each, x[:, TABLE], -x, product * s, product + PACKED]
-    return [*found, product * HALVES.astype(np.float32)]
+    return [*found, product * HALVES.astype(np.float32), x, x[:, 3:7]]
 
 
 @pytest.fixture(scope="module")

@@ -28,7 +28,8 @@ def hold(request: dict[str, Any]) -> dict[str, Any]:
                 given |= _outputs(case)
             except Exception as error:
                 traceback.print_exc()
-                failed[case["digest"]] = f"{type(error).__name__}: {error}"[:MESSAGE_CHARACTERS]
+                cause = error.__cause__ or error  # the runner's own words name the node, which is known here
+                failed[case["digest"]] = f"{type(cause).__name__}: {cause}"[:MESSAGE_CHARACTERS]
     return {"sha256": save(given, Path(request["given"])), "failed": failed}
 
 
