@@ -241,6 +241,36 @@ def test_weights_are_an_output_and_part_of_the_key(project):
     assert project.made("onnx:net") == ["onnx:net"]
 
 
+def test_a_model_that_is_added_brings_its_weights_and_says_its_open_sizes(tmp_path):
+    """Its name tells no role, so it is copied; the refusal says what to write, and that is what helps."""
+    made = Project(tmp_path / "yard")
+    files = {f"{name}.onnx": opened(network(NAME)) for name in ("net", "driving_vision")}
+    written(tmp_path / "from", {**files, NAME: DATA})
+    made.catalog = model("other", 'source = { kind = "file", path = "o.onnx", format = "generic" }\n')
+    made.doit("add", str(tmp_path / "from/net.onnx"), "--id", "net", "--format", "generic")
+    told = made.doit("onnx:net", fails=True).stdout
+    assert "shapes = { x = [1, 4] }" in told
+    assert "--shape x=1,4" in told
+    assert "expected NAME=SIZE" in made.doit("add", "--shape", "x=1,", "n.onnx", fails=True).stderr
+    again = ("add", str(tmp_path / "from/net.onnx"), "--id", "net", "--format", "generic", "--shape", "x=2,4")
+    made.doit(*again)
+    assert made.made("onnx:net") == ["onnx:net"]
+    assert made.record("net_source")["facts"]["model"]["inputs"]["x"]["shape"] == [2, 4]
+    assert made.files("onnx/net") == {"net_model.onnx": files["net.onnx"], NAME: DATA}
+    made.edit("x = [2, 4]", "x = [2, 5]")
+    assert "shapes gives input 'x' the shape (2, 5)" in made.doit("onnx:net", fails=True).stdout
+    made.edit("x = [2, 5]", "x = [2, 4], z = [2, 4]")
+    assert "shapes.z: expected an input of x" in made.doit("onnx:net", fails=True).stdout
+
+
+def opened(content: bytes) -> bytes:
+    """The same network for any number of rows."""
+    made = onnx.load_from_string(content)
+    for value in (*made.graph.input, *made.graph.output):
+        value.type.tensor_type.shape.dim[0].dim_param = "rows"
+    return bytes(made.SerializeToString())
+
+
 def test_weights_that_are_short_or_a_pointer_are_named(project):
     beside = project.folder / "onnx" / NAME
     beside.write_bytes(DATA[:20])

@@ -34,7 +34,7 @@ def checked(name: str, external: Mapping[str, int]) -> dict[str, int]:
     needed: dict[str, int] = {}
     for location, least in external.items():
         if flaw := _flaw(location):
-            raise SourceError(f"{name}: its weights are in {shown(location)}, {flaw}", fix=EXPORT)
+            raise SourceError(f"{name}: weights in {shown(location)}, {flaw}", fix=EXPORT)
         plain = str(PurePosixPath(location))
         needed[plain] = max(needed.get(plain, 0), least)
     if twins := files.alike(needed):

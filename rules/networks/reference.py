@@ -162,7 +162,7 @@ class Network:
         kinds = {"tensor(float)": np.float32, "tensor(double)": np.float64}
         wanted = self.session.get_inputs()
         fed = {
-            one.name: np.ascontiguousarray(array.astype(kinds.get(one.type, array.dtype), copy=False))
+            one.name: np.asarray(array, kinds.get(one.type, array.dtype), order="C")
             for one, array in zip(wanted, inputs, strict=True)
         }
         found: Arrays = self.session.run(None, fed)

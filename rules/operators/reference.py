@@ -101,9 +101,7 @@ class Alone:
         found: list[Any] = self.session.run(
             None,
             {
-                one.name: np.ascontiguousarray(
-                    whole[one.name].astype(kinds.get(one.type, whole[one.name].dtype), copy=False)
-                )
+                one.name: np.asarray(whole[one.name], kinds.get(one.type, whole[one.name].dtype), order="C")
                 for one in wanted
             },
         )
