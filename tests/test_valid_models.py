@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
 from contract import Project, model, with_tinygrad
 from onnx import TensorProto, helper, numpy_helper
@@ -18,8 +17,7 @@ TINYGRAD = Path(importlib.util.find_spec("tinygrad").origin).parent
 FLOAT = TensorProto.FLOAT
 CUSTOM = ("my.company", 1)
 OPSETS = [("", 18), CUSTOM]
-SCALAR = "source = { kind = 'file', path = 'onnx/scalar', format = 'generic' }\n"
-ODD = "source = { kind = 'file', path = 'onnx/odd', format = 'generic' }\n"
+SOURCE = "source = {{ kind = 'file', path = 'onnx/{}', format = 'generic' }}\n"
 RUN = """
 import json, pickle, sys
 import numpy as np
@@ -126,20 +124,44 @@ def expected(x: Any, s: Any) -> list[Any]:
     return [*found, product * HALVES.astype(np.float32), x, x[:, 3:7]]
 
 
+def scalar() -> Any:
+    nodes = [helper.make_node("Abs", ["x"], ["y"]), helper.make_node("ReduceSum", ["y"], ["z"], keepdims=0)]
+    return onnx_model(nodes, [value("x", 3, 4)], [value("z")])
+
+
+def wrong() -> Any:
+    """Twelve numbers as five: nothing that reads shapes alone looks at it."""
+    nodes = [
+        helper.make_node("Neg", ["x"], ["y"]),
+        helper.make_node("Reshape", ["y", "s"], ["z"], name="last"),
+    ]
+    five = numpy_helper.from_array(np.array([5], np.int64), "s")
+    return onnx_model(nodes, [value("x", 3, 4)], [value("z", 5)], [five])
+
+
+def fixed() -> Any:
+    """What it gives stands in the file."""
+    weights = numpy_helper.from_array(PACKED, "w")
+    return onnx_model(
+        [helper.make_node("Identity", ["w"], ["y"])], [value("x", 4)], [value("y", 4)], [weights]
+    )
+
+
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Project:
-    """Both networks, compiled and verified."""
+    """All of them: two are compiled and verified, two are refused."""
     project = Project(tmp_path_factory.mktemp("valid"))
-    for name in ("odd", "scalar"):
+    whole = {"odd": odd(), **{one.__name__: one().SerializeToString() for one in (scalar, wrong, fixed)}}
+    tables = []
+    for name, content in whole.items():
         (project.folder / "onnx" / name).mkdir(parents=True)
-    (project.folder / "onnx/odd/model.onnx").write_bytes(odd())
+        (project.folder / "onnx" / name / "model.onnx").write_bytes(content)
+        more = {"odd": "shapes = { x = [1, 12] }", "wrong": 'skip_gates = ["operators"]'}.get(name, "")
+        tables.append(model(name, SOURCE.format(name), 'type = "generic"', more))
     (project.folder / "onnx/odd/model.onnx.data").write_bytes(b"\xff" * 64 + WEIGHTS.tobytes())
-    nodes = [helper.make_node("Abs", ["x"], ["y"]), helper.make_node("ReduceSum", ["y"], ["z"], keepdims=0)]
-    onnx.save(onnx_model(nodes, [value("x", 3, 4)], [value("z")]), project.folder / "onnx/scalar/model.onnx")
-    project.catalog = model("odd", ODD, 'type = "generic"', "shapes = { x = [1, 12] }")
-    project.catalog += model("scalar", SCALAR, 'type = "generic"')
+    project.catalog = "".join(tables)
     project.edit("FLOAT16 = 1\n", "")
-    project.doit("-n", "2", "pkl")
+    (project.folder / "told").write_text(project.doit("-n", "2", "--continue", "pkl", fails=True).stdout)
     return project
 
 
@@ -170,7 +192,7 @@ def test_weights_beside_a_model_lie_beside_it_in_the_workspace_and_change_what_i
     outputs = {one["name"]: one for one in built.record("odd_source")["outputs"]}
     assert outputs["model.onnx.data"]["path"] == "onnx/odd/model.onnx.data"
     assert outputs["model.onnx.data"]["size"] == 256
-    assert built.doit("outdated").stdout.strip() == "" or "odd" not in built.doit("outdated").stdout
+    assert "odd" not in built.doit_any("outdated").stdout
     keyed = built.record("odd_artifact")["content"]["inputs"]["onnx"]
     assert keyed["model.onnx.data"] == outputs["model.onnx.data"]["sha256"]
     data = built.folder / "onnx/odd/model.onnx.data"
@@ -184,6 +206,18 @@ def test_weights_beside_a_model_lie_beside_it_in_the_workspace_and_change_what_i
 
 
 # ---- refused by name
+
+
+def test_a_failure_in_a_compile_names_node_and_operator(built):
+    told = (built.folder / "told").read_text()
+    assert "wrong: compile failed: RuntimeError: node last: Reshape of opset 18: ValueError: size mi" in told
+
+
+def test_a_network_of_which_no_kernel_comes_is_told_so(built):
+    told = (built.folder / "told").read_text()
+    assert (
+        "fixed: compile failed: RuntimeError: no kernel comes of it, so there is nothing to compile" in told
+    )
 
 
 def refusal(folder: Path, network: Any) -> SourceError:
