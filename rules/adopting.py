@@ -27,10 +27,12 @@ from rules.keeping.digests import Digest, sha256_of
 from rules.keeping.files import discard
 from rules.keys import Content
 from rules.networks import onnxfile
-from rules.sources import kind_of
+from rules.networks.openshapes import Shapes
+from rules.networks.outside import ONNX
+from rules.sources import beside, kind_of
 from rules.step import Made
 from rules.steps import release as releasing
-from rules.steps.fetch import checked
+from rules.steps.fetch import facts, file_name
 from rules.steps.preflight import ROLES, classify
 
 if TYPE_CHECKING:
@@ -80,6 +82,7 @@ class Origin:
     type: str | None
     source: Source
     toolchain: Toolchain
+    shapes: Shapes = field(default_factory=dict)
 
     @property
     def task(self) -> str:
@@ -145,7 +148,8 @@ def take_in(graph: Graph, folder: Path, result: Survey) -> dict[str, str]:
 def origins_of(graph: Graph) -> dict[str, Origin]:
     """What the catalog says of every source, by model id."""
     found = {
-        one.id: Origin(one.id, one.type, one.source, one.toolchain) for one in graph.catalog.models.values()
+        one.id: Origin(one.id, one.type, one.source, one.toolchain, one.shapes)
+        for one in graph.catalog.models.values()
     }
     if monitoring := graph.catalog.monitoring:
         found[MONITORING] = Origin(MONITORING, "dmonitoring", monitoring.source, monitoring.toolchain)
@@ -158,18 +162,16 @@ def _copied(
     """The action of a source's step with its files at hand: copied, and checked as fetched ones are."""
     files = {}
     for role, (path, expected) in sorted(copies.items()):
-        files[role] = scratch / f"{role}.onnx"
-        keeping.copy(path, files[role])
-        if (got := sha256_of(files[role])) != expected:
+        final = files[file_name(role)] = scratch / file_name(role)
+        keeping.make_folder(final.parent)
+        keeping.copy(path, final)
+        if (got := sha256_of(final)) != expected:
             raise SourceError(
                 f"{path}: changed while it was taken in: expected sha256 {expected}, got {got}",
                 fix="let its writer finish, then adopt again",
             )
     tinygrad = toolchain.tinygrad_root(origin.toolchain, graph.base)
-    facts = checked(origin.id, origin.type, files, tinygrad)
-    return Made(
-        {f"{role}.onnx": path for role, path in files.items()}, {r: f.as_json() for r, f in facts.items()}
-    )
+    return Made(files, facts(origin.id, origin.type, files, tinygrad, origin.shapes))
 
 
 class _Surveyor:
@@ -275,6 +277,9 @@ class _Surveyor:
 
     def _sources(self, origin: Origin, paths: Sequence[str]) -> None:
         roles = {path: _role(PurePosixPath(path), origin) for path in paths}
+        kept = {name for path, role in roles.items() if role for name in beside.named(self.folder / path)}
+        beside_them = {path: PurePosixPath(path).name for path in paths if PurePosixPath(path).name in kept}
+        roles |= beside_them  # what they keep weights in goes by its own name
         named: dict[str, str] = {}
         for path, role in roles.items():
             if role is None or role in named:
@@ -299,8 +304,8 @@ class _Surveyor:
             reason = f"what the {origin.source.kind} source of {origin.id} gives"
             self._note(named.values(), Standing.PROVEN, reason, origin.id)
             return
-        wrong = [f"{role}.onnx is missing" for role in missing]
-        wrong += [f"{role}.onnx is another" for role, difference in against.items() if difference]
+        wrong = [f"{file_name(role)} is missing" for role in missing]
+        wrong += [f"{file_name(role)} is another" for role, difference in against.items() if difference]
         for role, path in named.items():
             whole = f"as its source gives it, but {', '.join(wrong)}"
             self._unproven(origin, path, against[role] or whole)
@@ -316,8 +321,9 @@ class _Surveyor:
 
     def _unproven(self, origin: Origin, path: str, reason: str) -> None:
         try:
-            classify(origin.id, self.folder / path)
-            onnxfile.read(self.folder / path)
+            if path.endswith(ONNX):
+                classify(origin.id, self.folder / path)
+                onnxfile.read(self.folder / path)
         except SourceError as error:
             self._note([path], Standing.DAMAGED, error.what, origin.id)
         else:
@@ -332,7 +338,7 @@ class _Surveyor:
         if source.kind in pins.PINNED_KINDS:
             return self._pinned(origin)
         if source.kind == "file":
-            files = kind_of(source).files(source.options, base)
+            files = self.graph.steps[origin.task].files()
             return {role: self.digests.of(path).sha256 for role, path in files.items()}
         return self._generated(source, base)
 

@@ -103,6 +103,7 @@ class Model:
     uses_external_gpu: bool
     layout: str = layouts.RELEASED
     feed: Mapping[str, list[float]] = field(default_factory=dict)  # of a generic one: input → [low, high]
+    shapes: Mapping[str, list[int]] = field(default_factory=dict)  # of inputs that their files leave open
     skip_gates: tuple[str, ...] = ()
 
 
@@ -341,6 +342,7 @@ def _model_row(table: Table, defaults: Table, cameras: list[list[str]], releases
             table.get("uses_external_gpu", False),
             layout,
             table.get("feed", {}),
+            table.get("shapes", {}),
             table.get("skip_gates", []),
         ],
     ]

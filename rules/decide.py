@@ -105,8 +105,8 @@ class Judge:
     def content(self, step: Step) -> Content:
         """Everything that could change the step's bytes, now. Raises YardError, OSError."""
         content: Content = {"settings": step.settings()}
-        if step.files:
-            content["files"] = {name: self._file(path) for name, path in sorted(step.files.items())}
+        if files := step.files():
+            content["files"] = {name: self._file(path) for name, path in sorted(files.items())}
         if step.after:
             content["inputs"] = {step.named(one): self._outputs(one) for one in step.after}
         return content
@@ -116,7 +116,7 @@ class Judge:
 
         Links that other steps make move the ctime of what lies in the workspace, so there it is left out.
         """
-        found: dict[str, tuple[int, ...]] = {str(path): Stamp.of(path) for path in step.files.values()}
+        found: dict[str, tuple[int, ...]] = {str(path): Stamp.of(path) for path in step.files().values()}
         for upstream in step.after:
             record = self.decide(upstream).record
             for output in record.outputs if record else ():

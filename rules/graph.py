@@ -21,20 +21,21 @@ from rules.keeping.records import Output, Record
 from rules.keeping.reuse import ANYWHERE, NOWHERE, SIGNED, Reuse
 from rules.keys import Content, key_of
 from rules.networks import architecture
+from rules.networks.openshapes import Shapes
+from rules.networks.outside import ONNX
 from rules.operators import holding
 from rules.releasing import parts
-from rules.sources import kind_of
+from rules.sources import beside, kind_of
 from rules.step import Made, Step
 from rules.steps import compile as compiling
 from rules.steps import release as releasing
 from rules.steps import split, verify
-from rules.steps.fetch import checked, facts, fetch
+from rules.steps.fetch import checked, facts, fetch, file_name
 from rules.workspace import Workspace
 
 One = TypeVar("One")
 
 MONITORING = "monitoring"
-ONNX = ".onnx"
 MONITORING_FOLDER = "driver-monitoring"
 RELEASE_CODE = ("clients/starpilot.py", "steps/release.py", "releasing/namespace.py", "releasing/parts.py")
 
@@ -53,6 +54,11 @@ class Unit:
     frame_skip: int | None
     tasks: tuple[str, str, str]  # names of the tasks that fetch, compile and verify it
     skip_gates: tuple[str, ...] = ()
+
+    @property
+    def shapes(self) -> Shapes:
+        """Of inputs whose sizes their files leave open."""
+        return dict(self.options.get("shapes", {}))
 
     @property
     def layout(self) -> str:
@@ -76,9 +82,13 @@ class Unit:
             model.flags,
             model.toolchain,
             model.cameras,
-            {"layout": layout, "pickle": pickle} | ({"feed": model.feed} if model.feed else {})
-            if layout == layouts.GENERIC
-            else {"layout": layout, "pickle": pickle} | driving,
+            {
+                "layout": layout,
+                "pickle": pickle,
+                **({"feed": model.feed} if layout == layouts.GENERIC and model.feed else {}),
+                **({"shapes": model.shapes} if model.shapes else {}),
+                **({} if layout == layouts.GENERIC else driving),
+            },
             model.frame_skip,
             (f"onnx:{model.id}", f"candidate:{model.id}", f"pkl:{model.id}"),
             model.skip_gates,
@@ -192,14 +202,19 @@ class Graph:
             return fetch(unit.source, self.base, scratch, self.workspace.hidden / "sources")
 
         def check(found: Mapping[str, Path], _: object) -> Mapping[str, Any]:
-            if strange := [name for name in found if not name.endswith(ONNX)]:
-                raise SourceError(f"{unit.id}: expected ONNX files, got {strange[0]}")
-            return facts(unit.id, unit.type, _roles(found), self._tinygrad(unit))
+            return facts(unit.id, unit.type, found, self._tinygrad(unit), unit.shapes)
+
+        def read() -> Mapping[str, Path]:
+            return {**files, **self._outside(unit, files)} if unit.source.kind == "file" else files
 
         def settings() -> Content:
             if fault is not None:
                 raise fault
-            return {"kind": unit.source.kind, **module.identity(unit.source.options)}
+            shapes = {"shapes": unit.shapes} if unit.shapes else {}
+            return {"kind": unit.source.kind, **module.identity(unit.source.options), **shapes}
+
+        def place(name: str) -> str:
+            return f"{folder}/{prefix if name.endswith(ONNX) else ''}{name}"
 
         def admit(found: Mapping[str, Digest]) -> None:
             if unit.source.kind in pins.PINNED_KINDS:
@@ -217,10 +232,10 @@ class Graph:
             task=unit.tasks[0],
             record=f"{unit.id}_source",
             doc=f"ONNX files of {unit.id}, fetched and checked",
-            files=files,
+            files=read,
             settings=settings,
             make=make,
-            place=lambda name: f"{folder}/{prefix}{name}",
+            place=place,
             admit=admit,
             objection=objection,
             reuse=lambda: self._source_reuse(unit),
@@ -228,6 +243,20 @@ class Graph:
             check=check,
             model=unit.id,
         )
+
+    def _outside(self, unit: Unit, files: Mapping[str, Path]) -> Mapping[str, Path]:
+        """What local ONNX files keep outside of themselves, as far as it is there.
+
+        A file that the source's record was made of is not read once more for it.
+        """
+        record = self.workspace.records.read(f"{unit.id}_source")
+        known = record.content.get("files", {}) if record else {}
+        names: dict[str, list[str]] = {}
+        for role, path in files.items():
+            same = known.get(role, {}).get("sha256") == self.workspace.digests.of(path).sha256
+            told = record.facts.get(role, {}).get("external") if record and same else None
+            names[role] = beside.named(path) if told is None else beside.plain(path, told)
+        return beside.of_files(files, names)
 
     def _pins(self) -> pins.Lock:
         """The pins as they are now; read again when their file is another. Raises SourceError."""
@@ -255,7 +284,7 @@ class Graph:
             return self._compile(unit, source, content, scratch)
 
         def check(found: Mapping[str, Path], facts: Mapping[str, Any]) -> Mapping[str, Any]:
-            roles = compiling.role_names(_roles(self._record(source.task).digests))
+            roles = compiling.role_names(_networks(self._record(source.task).digests))
             wanted = layouts.names(unit.layout, roles, unit.cameras)
             if {*found} != {*wanted}:
                 raise ArtifactError(f"{unit.id}: expected {', '.join(wanted)}, got {', '.join(found):.200}")
@@ -356,8 +385,9 @@ class Graph:
     ) -> dict[str, Any]:
         record = self.judge.decide(source).record
         assert record is not None
-        files = {o.name.removesuffix(".onnx"): self.workspace.path(o.path) for o in record.outputs}
-        found = checked(unit.id, unit.type, files, self._tinygrad(unit))
+        whole = {output.name: self.workspace.path(output.path) for output in record.outputs}
+        files = _networks(whole)
+        found = checked(unit.id, unit.type, whole, self._tinygrad(unit), unit.shapes)
         self._activations[unit.id] = sum(one.activations for one in found.values())
         settings = {
             **unit.options,
@@ -421,7 +451,7 @@ class Graph:
         networks = {role: Path(one["path"]) for role, one in request["networks"].items()}
         version = unit.toolchain.tinygrad or f"of toolchain {unit.toolchain.name}"
         job = self._job(unit, {"operation": holding.GATE, "tinygrad": version}, content, scratch, most)
-        return self.operators.hold(job, networks, identity)
+        return self.operators.hold(job, networks, identity, unit.shapes)
 
     @contextlib.contextmanager
     def _place_to_run(self, unit: Unit, needed: int) -> Iterator[None]:
@@ -545,13 +575,18 @@ class Graph:
 
 
 def _roles(found: Mapping[str, One]) -> dict[str, One]:
-    """Files of a source, whatever is known of them, by what they are for."""
+    """Files of a source, whatever is known of them: ONNX files by what they are for, others by name."""
     return {name.removesuffix(ONNX): one for name, one in found.items()}
+
+
+def _networks(found: Mapping[str, One]) -> dict[str, One]:
+    """The ONNX files among them."""
+    return {name.removesuffix(ONNX): one for name, one in found.items() if name.endswith(ONNX)}
 
 
 def _copies(content: Content) -> dict[str, str]:
     """What comes out of a source of local files, by its key."""
-    return {f"{role}.onnx": file["sha256"] for role, file in content["files"].items()}
+    return {file_name(name): file["sha256"] for name, file in content["files"].items()}
 
 
 def _candidate_reuse() -> Reuse:

@@ -22,6 +22,7 @@ from rules.errors import SourceError, located
 from rules.keeping import files
 from rules.keeping.digests import Digest
 from rules.keeping.files import canonical, opened, write_bytes
+from rules.networks.outside import ROLE
 from rules.sources import kind_of
 
 FORMAT = 1
@@ -32,7 +33,7 @@ LOOK_S = 0.05
 # holds their identity, and nothing stands between the two.
 PINNED_KINDS = frozenset(("archive", "git", "hub", "wheel"))
 
-Found = Mapping[str, Digest]  # by role
+Found = Mapping[str, Digest]  # by role, or by its name a file that such a one keeps weights in
 
 _changing = threading.Lock()
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -40,7 +41,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True)
 class Pins:
-    """What one model's source gave: what identifies the source, and digests by role."""
+    """What one model's source gave: what identifies the source, and digests by role or name."""
 
     source: Mapping[str, Any]
     files: Found
@@ -63,11 +64,13 @@ class Lock:
         pins = self.models.get(model_id)
         pinned = pins.files.get(role) if pins else None
         if pinned is None:
-            raise self._error(model_id, f"expected no {role}.onnx, got one of {counted(size, 'byte')}")
+            raise self._error(model_id, f"expected no {_file(role)}, got one of {counted(size, 'byte')}")
         if pinned.size != size:
-            raise self._error(model_id, f"{role}.onnx: expected {counted(pinned.size, 'byte')}, got {size:,}")
+            raise self._error(
+                model_id, f"{_file(role)}: expected {counted(pinned.size, 'byte')}, got {size:,}"
+            )
         if pinned.sha256 != sha256:
-            raise self._error(model_id, f"{role}.onnx: expected sha256 {pinned.sha256}, got {sha256}")
+            raise self._error(model_id, f"{_file(role)}: expected sha256 {pinned.sha256}, got {sha256}")
 
     def check_all(self, model_id: str, found: Found) -> None:
         """Compare all files of a model with its pins, none missing and none new. Raises SourceError."""
@@ -76,7 +79,7 @@ class Lock:
         pins = self.models.get(model_id)
         if missing := sorted(set(pins.files if pins else ()) - set(found)):
             raise self._error(
-                model_id, f"expected {missing[0]}.onnx, got {', '.join(sorted(found)) or 'nothing'}"
+                model_id, f"expected {_file(missing[0])}, got {', '.join(sorted(found)) or 'nothing'}"
             )
 
     def with_pins(self, model_id: str, source: Source, found: Found) -> "Lock":
@@ -169,6 +172,10 @@ def _lock(descriptor: int, path: Path) -> None:
             time.sleep(LOOK_S)
         except OSError:  # a file system without locks: the threads of this process still take turns
             return
+
+
+def _file(name: str) -> str:
+    return f"{name}.onnx" if ROLE.fullmatch(name) else name
 
 
 def _identity(source: Source) -> dict[str, Any]:

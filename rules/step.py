@@ -52,7 +52,7 @@ class Step:
     make: Callable[[Path, Content], Made]
     place: Callable[[str], str]
     after: tuple["Step", ...] = ()
-    files: Mapping[str, Path] = field(default_factory=dict)
+    files: Callable[[], Mapping[str, Path]] = dict
     targets: tuple[str, ...] = ()
     admit: Callable[[Mapping[str, Digest]], None] = lambda _: None
     objection: Callable[[Mapping[str, Digest]], str] = lambda _: ""

@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
+from rules import catalog
 from rules.catalog import FlagSet, Limits
 from rules.gates import numbers
 from rules.gates.evidence import Evidence
@@ -181,6 +182,16 @@ def refused(network: reference.Network, expected: Array, found: Array, **toleran
     told = {**reference.judged({"model": network}, steps_of(expected, found)), "half": True}
     evidence = Evidence({}, {}, {}, FlagSet("some", {}, None, tolerance), Limits(), {}, 0, told)
     return {one.subject: one.group for one in numbers.reference(evidence) if not one.passed}
+
+
+@pytest.mark.parametrize(("half", "passes"), [(True, True), (False, False)])
+def test_iqpilot_holds_a_network_of_float32_to_what_its_guide_does(half: bool, passes: bool) -> None:
+    """An error of 1e-3: no news from float16, and ten times what IQPilot admits of float32."""
+    flag_set = catalog.load(Path(__file__).parent.parent / "models.toml").flag_sets["qcom-iqpilot"]
+    verdict = {"error": 1e-3, "group": "all", "correlation": None, "correlated": None}
+    told = {"heads": {"model.plan": verdict}, "half": half}
+    findings = list(numbers.reference(Evidence({}, {}, {}, flag_set, Limits(), {}, 0, told)))
+    assert [(one.passed, one.limit) for one in findings] == [(passes, 0.02 if half else 1e-4)]
 
 
 @pytest.fixture(scope="module", params=[HEADS, OLD_HEADS], ids=["new", "old"])

@@ -51,7 +51,7 @@ class Chain:
             task="copy:a",
             record="a_copy",
             doc="",
-            files={"source.txt": self.source},
+            files=lambda: {"source.txt": self.source},
             settings=dict,
             make=lambda scratch, _: self._made("copy:a", scratch, {"copy": self.source.read_bytes()}),
             place=lambda name: f"copies/{name}",

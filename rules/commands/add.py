@@ -32,6 +32,7 @@ class Add(Command):
         option("released", "the day, YYYY-MM-DD [default: today]", kind=str),
         option("release", "the release that the model enters [default: none]", kind=str),
         option("flags", "the flag set [default: the catalog's]", kind=str),
+        option("shape", "NAME=1,2048: the sizes of an input that the file leaves open", kind=list),
         option("gpu", "it runs on an external GPU"),
         option("update_sources", "let a model that is known have another source"),
         option("catalog", f"the catalog to write [default: {CATALOG}]", kind=str, default=CATALOG),
@@ -51,7 +52,9 @@ class Add(Command):
             raise UsageError(f"doit add: --release: {wanted}, got {options['release']!r}")
         said = ("id", "version", "format", "name", "series", "released", "release", "flags")
         switches = {"gpu": options["gpu"], "update_sources": options["update_sources"]}
-        asked = adding.Asked(**{key: options[key] for key in said}, **switches)
+        asked = adding.Asked(
+            **{key: options[key] for key in said}, **switches, shapes=_shapes(options["shape"]) or None
+        )
         catalog, dry = Path(options["catalog"]), options["dry_run"]
         if files:
             added = adding.add_files(catalog, files, asked, dry=dry)
@@ -65,3 +68,16 @@ class Add(Command):
             print(importing.homeless_line([added.id], catalog))
         print(f"{catalog}: {'not written (--dry-run)' if dry else 'written'}; next: doit onnx:{added.id}")
         return 0
+
+
+def _shapes(words: list[str]) -> dict[str, list[int]]:
+    """`NAME=1,2048` as a table. Raises UsageError."""
+    shapes: dict[str, list[int]] = {}
+    for word in words:
+        name, _, sizes = word.rpartition("=")
+        if not name or not re.fullmatch(r"[1-9][0-9]{0,8}(,[1-9][0-9]{0,8})*", sizes, re.ASCII):
+            raise UsageError(
+                f"doit add: --shape: expected NAME=SIZE,SIZE…, got {word!r}", fix="write --shape bytes=1,2048"
+            )
+        shapes[name] = [int(size) for size in sizes.split(",")]
+    return shapes

@@ -137,10 +137,10 @@ class Check:
         digests = self.workspace.digests
         digests.contradicted.clear()  # outputs and blobs are told already
         for step in steps:
-            digests.of_all(step.files.values())
             with contextlib.suppress(YardError, OSError):  # a run will say what is amiss
+                digests.of_all(step.files().values())
                 step.settings()
-                for file in step.files.values():
+                for file in step.files().values():
                     digests.of(file)
         for path, (before, after) in sorted(digests.contradicted.items()):
             told = f"sha256 {shown(before)} is {shown(after)} now"

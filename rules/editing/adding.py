@@ -37,6 +37,7 @@ class Asked:
     released: str | None = None
     release: str | None = None
     flags: str | None = None
+    shapes: Mapping[str, list[int]] | None = None
     gpu: bool = False
     update_sources: bool = False
 
@@ -66,18 +67,18 @@ def add_files(catalog: Path, files: Sequence[Path], asked: Asked, *, dry: bool =
     if asked.version is None and form in (SPLIT, SUPERCOMBO) and not _old(catalog, model_id):
         asked = replace(asked, version=behaviour.suggested(roles))
     place = _place(roles, form)
-    copies = {} if place else {role: catalog.parent / COPIES / model_id / f"{role}.onnx" for role in roles}
+    copies = {} if place else _copies(roles, catalog.parent / COPIES / model_id)
     where = place or catalog.parent / COPIES / model_id
     source = {"kind": "file", "path": _written(where, catalog.parent), "format": form}
     text, table = _with_model(catalog, model_id, source, asked)
     catalogtext.write(catalog, text, dry=True)  # a catalog that would be refused leaves no copies behind
     if not dry:
-        for role, final in copies.items():
+        for final, path in copies.items():
             inside = canonical(catalog).parent / final.relative_to(catalog.parent)
-            with opened(roles[role]) as reader, replacing(inside) as writer:
+            with opened(path) as reader, replacing(inside) as writer:
                 shutil.copyfileobj(reader, writer)
         catalogtext.write(catalog, text, dry=False)
-    return Added(model_id, table, tuple(copies.values()))
+    return Added(model_id, table, tuple(copies))
 
 
 def add_ref(catalog: Path, ref: str, repository: str | None, asked: Asked, *, dry: bool = False) -> Added:
@@ -117,6 +118,15 @@ def _roles(files: Sequence[Path], form: str | None) -> dict[str, Path]:
             )
         roles[role] = path.absolute()
     return roles
+
+
+def _copies(roles: Mapping[str, Path], folder: Path) -> dict[Path, Path]:
+    """Which files are copied, by where to in `folder`: each under its role, with what it keeps weights in."""
+    from rules.sources import beside
+
+    names = {role: beside.named(path) for role, path in roles.items()}
+    whole = {folder / f"{role}.onnx": path for role, path in roles.items()}
+    return whole | {folder / name: path for name, path in beside.of_files(roles, names).items()}
 
 
 def _role_inside(path: Path) -> str:
@@ -255,6 +265,7 @@ def _said(asked: Asked) -> dict[str, Any]:
         "released": asked.released,
         "since": asked.release,
         "flags": asked.flags,
+        "shapes": asked.shapes,
         "uses_external_gpu": asked.gpu or None,
     }
     return {key: value for key, value in said.items() if value is not None}

@@ -84,7 +84,8 @@ def _networks(evidence: Evidence) -> Iterator[tuple[str, str, Mapping[str, Any]]
 
 def _width(network: Mapping[str, Any]) -> int | None:
     outputs = list(network["outputs"].values())
-    return int(outputs[0]["shape"][-1]) if len(outputs) == 1 and outputs[0]["shape"] else None
+    last = outputs[0]["shape"][-1:] if len(outputs) == 1 else []
+    return int(last[0]) if last and isinstance(last[0], int) else None
 
 
 def _is_inside(ends: list[int | None], width: int | None) -> bool:

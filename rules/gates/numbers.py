@@ -17,8 +17,9 @@ def reference(evidence: Evidence) -> Iterator[Finding]:
     """Each head is close to onnxruntime's in float32, in every group of numbers that are read together.
 
     A group's error is a share of how far its own numbers reach, and what varies in it must correlate with
-    what is expected; see `rules/networks/drift.py`. The flag set states tolerances; where it does not, what
-    float32 can hold, or float16 if the ONNX files or the flag set use it.
+    what is expected; see `rules/networks/drift.py`. The flag set states tolerances, by head, of `float32`
+    for a model without float16, and by `default`; where it does not, what float32 can hold, or float16 if the
+    ONNX files or the flag set use it.
     """
     told = evidence.reference
     if told is None:
@@ -26,6 +27,8 @@ def reference(evidence: Evidence) -> Iterator[Finding]:
     half = told["half"] or evidence.flags.values.get("FLOAT16") == "1"
     stated = evidence.flags.tolerance
     default = stated.get("default", HALF_TOLERANCE if half else FLOAT_TOLERANCE)
+    if not told["half"]:
+        default = stated.get("float32", default)
     for head, verdict in told["heads"].items():
         yield from _drifted(head, verdict, stated.get(head.partition(".")[2], default))
 

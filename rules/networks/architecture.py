@@ -3,7 +3,8 @@
 Two models of one architecture differ in nothing else, so a process that has compiled one has most of the
 other's work behind it (see rules/builders/warm.py). Values that shape a graph belong to the architecture:
 integers, and inputs of operators outside `WEIGHT_OPERATORS`. A weight of a single number does not, though
-tinygrad bakes it into a kernel: that kernel is lowered anew.
+tinygrad bakes it into a kernel: that kernel is lowered anew. Of files outside of it, all bytes belong to it:
+which of them are plain weights is not looked into.
 """
 
 import hashlib
@@ -13,6 +14,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from rules.keeping import files
+from rules.keeping.digests import sha256_of
+from rules.networks import outside
 from rules.networks.onnxfile import Field, GraphReader, Wire
 
 FLOATS: Final = (1, 10, 11, 16)  # onnx.TensorProto: FLOAT, FLOAT16, DOUBLE, BFLOAT16
@@ -27,9 +30,11 @@ CHUNK = 1 << 20
 
 def structure(path: Path) -> str:
     """sha256 over the architecture of the ONNX file at `path`. Raises SourceError when it is damaged."""
+    beside = {name: sha256_of(path.parent / name) for name in outside.names(path)}
     with files.opened(path) as file:
         size = os.fstat(file.fileno()).st_size
         reading = _Reading(Wire(file, size, path.name))
+        reading.note("outside", beside)
         for part in reading.wire.fields(0, size):
             if part.number == GRAPH:
                 reading.graph(part)

@@ -99,6 +99,12 @@ class TensorSpec:
     dtype: str
     shape: tuple[int | str, ...]
 
+    @property
+    def fixed(self) -> tuple[int, ...] | None:
+        """The shape, unless some of it is open."""
+        sizes = tuple(size for size in self.shape if isinstance(size, int))
+        return sizes if len(sizes) == len(self.shape) else None
+
     def __str__(self) -> str:
         return f"{self.dtype} ({', '.join(clean(str(size)) for size in self.shape)})"
 

@@ -142,10 +142,11 @@ class Network:
     """One ONNX file in float32."""
 
     def __init__(self, spec: Mapping[str, Any]) -> None:
-        import onnx
         import onnxruntime  # type: ignore[import-untyped]
 
-        model = onnx.load(spec["path"])
+        from rules.networks.whole import loaded
+
+        model = loaded(Path(spec["path"]))
         self.half = widened(model)
         self.slices: Mapping[str, list[int | None]] = spec["output_slices"] or {}
         options = onnxruntime.SessionOptions()

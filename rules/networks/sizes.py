@@ -65,14 +65,18 @@ class Node:
         return next(iter(self.ints(name)), default)
 
 
-def check(path: Path) -> int:
+def check(path: Path, inputs: Mapping[str, TensorSpec] | None = None) -> int:
     """Bytes of all that the nodes of the ONNX file at `path` compute, as far as shapes tell, as float32.
 
+    `inputs` says of which shapes its inputs are, where the file leaves that open.
     Raises SourceError, naming the node, when one of them makes a tensor of more than MOST numbers.
     """
     with files.opened(path) as file:
         wire = Wire(file, os.fstat(file.fileno()).st_size, path.name)
         sizes = _Sizes(wire)
+        sizes.shapes |= {
+            name: fixed for name, spec in (inputs or {}).items() if (fixed := spec.fixed) is not None
+        }
         for part in wire.fields(0, wire.size):
             if part.number == GRAPH:
                 sizes.graph(part)
@@ -109,8 +113,7 @@ class _Sizes:
         with contextlib.suppress(SourceError):  # sequences and the like; what must be a tensor is seen to be
             self.reader.add(values, found, "value")
         for name, spec in values.items():
-            shape = tuple(size for size in spec.shape if isinstance(size, int))
-            if len(shape) == len(spec.shape):
+            if (shape := spec.fixed) is not None:
                 known.setdefault(name, shape)
 
     def _constant(self, found: Field, name: str = "") -> None:

@@ -22,16 +22,20 @@ from rules.builders.watched import Watched
 from rules.errors import ArtifactError
 from rules.host import distribution
 from rules.keeping import files
-from rules.keeping.digests import Digests, sha256_of
+from rules.keeping.digests import Digests
 from rules.keeping.files import write_bytes
 from rules.keys import Content, key_of
-from rules.networks import architecture, onnxfile
+from rules.networks import architecture
+from rules.networks.openshapes import Shapes
 
 RULES = Path(__file__).parent.parent
 GATE: Final = "operators"
 TOLD: Final = 4  # wrong nodes in a message
 LEAST_BYTES: Final = 12 * GB  # that any nodes may take: as much as the reference, which keeps what it expects
-CODE: Final = ("operators/*.py", "worker/alone/*.py", "networks/reference.py", "networks/architecture.py")
+CODE: Final = (
+    *("operators/*.py", "worker/alone/*.py"),
+    *("networks/reference.py", "networks/whole.py", "networks/architecture.py"),
+)
 REFERENCE: Final = ("onnx", "onnxruntime")
 BELOW_13: Final = ("Softmax", "LogSoftmax", "Hardmax")  # where one axis replaced all that follow it
 
@@ -66,19 +70,22 @@ class Operators:
         self.folder = folder
         self._lock = threading.Lock()
 
-    def hold(self, job: Job, networks: Mapping[str, Path], identity: Content) -> Held:
+    def hold(
+        self, job: Job, networks: Mapping[str, Path], identity: Content, shapes: Shapes | None = None
+    ) -> Held:
         """Hold every node of the networks, by role; `job` says where tinygrad runs and under which flags.
 
-        `identity` is everything but the node that decides what tinygrad gives and what passes. Raises
-        ArtifactError that names each wrong node with both values, or what became of a child.
+        `shapes` are those of inputs whose sizes the files leave open. `identity` is everything but the node
+        that decides what tinygrad gives and what passes. Raises ArtifactError that names each wrong node with
+        both values, or what became of a child.
         """
         known = _Known(self.folder / key_of(identity)[:32], identity)
-        names = {role: _structure(path) for role, path in networks.items()}
+        names = {role: _structure(path, shapes or {}) for role, path in networks.items()}
         with self._lock:  # two models of one run that share nodes: the second finds them known
             plans = {role: known.plan(name) for role, name in names.items()}
             ran = 0
             if not all(known.whole(plan) for plan in plans.values()):
-                answer = Asking(job, networks).ask(known.nodes())
+                answer = Asking(job, networks, shapes or {}).ask(known.nodes())
                 ran = len(answer.verdicts)
                 for digest, verdict in answer.verdicts.items():
                     if not is_wrong(verdict):
@@ -88,10 +95,10 @@ class Operators:
         return _held(known, [plan for plan in plans.values() if plan], ran)
 
 
-def _structure(path: Path) -> str:
-    """What of a file decides which nodes it has; where numbers lie outside of it does not tell which."""
-    outside = {name: sha256_of(path.parent / name) for name in sorted(onnxfile.read(path).external)}
-    return key_of({"structure": architecture.structure(path), "outside": outside})
+def _structure(path: Path, shapes: Shapes) -> str:
+    """What of a file decides which nodes it has."""
+    inputs = {name: list(shape) for name, shape in shapes.items()}
+    return key_of({"structure": architecture.structure(path), **({"shapes": inputs} if inputs else {})})
 
 
 def _held(known: "_Known", plans: list[Content], ran: int) -> Held:
@@ -227,8 +234,9 @@ class Answer:
 class Asking:
     """One model's unknown nodes, taken to both sides."""
 
-    def __init__(self, job: Job, networks: Mapping[str, Path]) -> None:
+    def __init__(self, job: Job, networks: Mapping[str, Path], shapes: Shapes) -> None:
         self.job = job
+        self.shapes = shapes
         self.networks = networks
         self.scratch = job.scratch / GATE
 
@@ -240,6 +248,7 @@ class Asking:
         self.scratch.mkdir()
         request = {
             "networks": {role: str(path) for role, path in self.networks.items()},
+            "shapes": {name: list(shape) for name, shape in self.shapes.items()},
             "known": known,
             "scratch": str(self.scratch),
             "half": self._images() and self.job.flags.get("FLOAT16", "0") != "0",

@@ -19,6 +19,7 @@ import onnxruntime  # type: ignore[import-untyped]
 from onnx import helper
 
 from rules.networks.reference import widened
+from rules.networks.whole import loaded
 from rules.operators import judging
 from rules.operators.feeds import Feeds, terms
 from rules.operators.nodes import (
@@ -161,12 +162,12 @@ class Bench:
         self.not_held: dict[str, str] = {}
         self.cases: dict[str, Case] = {}
 
-    def take_apart(self, label: str, path: str) -> dict[str, Any]:
+    def take_apart(self, label: str, path: str, shapes: Mapping[str, list[int]]) -> dict[str, Any]:
         """The digests of a network's distinct nodes, in order (`nodes`), and why some are `not_held`.
 
-        The unknown ones become cases.
+        The unknown ones become cases. `shapes` are of inputs whose sizes the file leaves open.
         """
-        walk = Walk(onnx.load(path), label)
+        walk = Walk(loaded(Path(path), shapes), label)
         found: dict[str, None] = {}
         apart: dict[str, str] = {}
         for proto, node in walk.nodes():
@@ -289,7 +290,9 @@ def main() -> int:
     _limit_memory()
     request = json.loads(sys.stdin.readline())
     bench = Bench(set(request["known"]), Path(request["scratch"]), request["half"])
-    plans = {label: bench.take_apart(label, path) for label, path in request["networks"].items()}
+    plans = {
+        label: bench.take_apart(label, path, request["shapes"]) for label, path in request["networks"].items()
+    }
     asked = bench.asked()
     print(json.dumps({"plans": plans, "cases": asked}), flush=True)
     if not asked:

@@ -1,6 +1,7 @@
 """Where ONNX files come from: one module per kind of source, and the roles that their files play.
 
-A role is a file's name without its id and `.onnx`: `driving_vision`, `driving_supercombo`, `model`.
+A role is a file's name without its id and `.onnx`: `driving_vision`, `driving_supercombo`, `model`. What a
+file keeps outside of itself (`model.onnx.data`) comes with it, under the name that the file has for it.
 """
 
 from collections.abc import Mapping
@@ -27,7 +28,10 @@ class Kind(Protocol):
     def fetch(
         self, options: Mapping[str, object], base: Path, scratch: Path, *, cache: Path
     ) -> dict[str, Path]:
-        """The ONNX files by role, in `scratch`; `cache` outlives the run. Raises SourceError."""
+        """The ONNX files by role and their outside files by name, in `scratch`; `cache` outlives the run.
+
+        Raises SourceError.
+        """
         ...
 
 

@@ -23,7 +23,7 @@ from rules.errors import SourceError, fills
 from rules.keeping.digests import CHUNK, Digest, sha256_of
 from rules.keeping.files import opened
 from rules.keys import Content
-from rules.sources import space
+from rules.sources import beside, space
 from rules.sources.download import download, wrong
 from rules.sources.local import GENERIC, role_of
 from rules.steps.preflight import MONITORING, POLICIES, SUPERCOMBO, VISION
@@ -115,11 +115,12 @@ def local_path(options: Mapping[str, Any], base: Path) -> Path | None:
 def folder_digest(folder: Path) -> Digest:
     """What pins a folder: the sha256 of its listing as `sha256sum` prints it, and the bytes of all its files.
 
-    Only `.onnx` files count, at any depth, by path with `/`, in byte order:
+    Only `.onnx` files count, at any depth, by path with `/`, in byte order, and the files that those keep
+    their weights in; where there are none of these:
     `find . -name '*.onnx' ! -name '._*' -printf '%P\\n' | LC_ALL=C sort | xargs sha256sum | sha256sum`.
     """
     lines, size = [], 0
-    for name in sorted(_onnx_names(folder), key=str.encode):
+    for name in sorted(_names(folder), key=str.encode):
         path = folder / name
         lines.append(f"{sha256_of(path)}  {name}\n")
         size += path.stat().st_size
@@ -129,6 +130,19 @@ def folder_digest(folder: Path) -> Digest:
 def _onnx_names(folder: Path) -> list[str]:
     found = [path.relative_to(folder).as_posix() for path in folder.rglob("*.onnx") if path.is_file()]
     return sorted(name for name in found if not PurePosixPath(name).name.startswith("._"))
+
+
+def _names(folder: Path) -> set[str]:
+    """ONNX files, and what they keep outside of themselves as far as it is there."""
+    found = set(_onnx_names(folder))
+    for name in sorted(found):
+        place = (folder / name).parent
+        found |= {
+            (place / one).relative_to(folder).as_posix()
+            for one in beside.named(folder / name)
+            if beside.is_there(place, one)
+        }
+    return found
 
 
 def _copy(source: Path, expected: Digest, final: Path) -> None:
@@ -233,27 +247,38 @@ def _bytes(path: Path) -> IO[bytes]:
 
 
 def _in_folder(folder: Path) -> Members:
-    names = _onnx_names(folder)
+    names = sorted(_names(folder))
     return {name: Member((folder / name).stat().st_size, partial(_bytes, folder / name)) for name in names}
 
 
 def _extracted(options: Mapping[str, Any], openers: Members, shown: str, scratch: Path) -> dict[str, Path]:
     for name in sorted(openers):
         _check_name(name, shown)
-    onnx = {
-        name.removeprefix("./"): member
-        for name, member in openers.items()
+    members = {name.removeprefix("./"): member for name, member in openers.items()}
+    onnx = [
+        name
+        for name in sorted(members)
         if name.endswith(".onnx") and not PurePosixPath(name).name.startswith("._")
-    }
-    fetched = {}
-    for role, name in _chosen(options, sorted(onnx), shown).items():
+    ]
+    fetched, around = {}, beside.Beside(scratch)
+    for role, name in _chosen(options, onnx, shown).items():
         fetched[role] = scratch / f"{role}.onnx"
-        if lacking := space.lacking(scratch, onnx[name].size):
-            raise SourceError(
-                f"{shown}: {name}: {lacking}", fix="free some space there, or name another archive"
-            )
-        _unpack(onnx[name], fetched[role])
-    return fetched
+        _take(members, name, fetched[role], shown)
+        folder = PurePosixPath(name).parent
+
+        def take(location: str, final: Path, folder: PurePosixPath = folder) -> None:
+            _take(members, str(folder / location), final, shown)
+
+        around.bring(fetched[role], str(folder), take)
+    return fetched | around.files
+
+
+def _take(members: Members, name: str, final: Path, shown: str) -> None:
+    if name not in members:  # an ONNX file that is asked for is one of them
+        raise beside.missing(name, shown)
+    if lacking := space.lacking(final.parent, members[name].size):
+        raise SourceError(f"{shown}: {name}: {lacking}", fix="free some space there, or name another archive")
+    _unpack(members[name], final)
 
 
 def _unpack(member: Member, final: Path) -> None:

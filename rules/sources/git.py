@@ -8,12 +8,13 @@ import fnmatch
 import re
 import tempfile
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from rules.errors import SourceError
 from rules.keeping.files import replacing
 from rules.keys import Content
 from rules.sources import gitcommand, lfs
+from rules.sources.beside import Beside, missing
 from rules.sources.gitfolder import Folder, is_url
 from rules.sources.gitobjects import (
     FILE,
@@ -86,15 +87,43 @@ def _fetched(
     except SourceError as error:
         raise SourceError(f"{repository.shown} at {commit[:12]}: {error.what}", fix=error.fix) from None
     repository.need(commit, [listing.entries[path].oid for path in chosen.values()])
-    fetched = {}
+    fetched, around = {}, Beside(scratch)
     for role, path in chosen.items():
         fetched[role] = scratch / f"{role}.onnx"
-        try:
-            _bring(repository, commit, listing.entries[path].oid, fetched[role], mirrors)
-        except SourceError as error:
-            where = f"{repository.shown} at {commit[:12]}: {path}"
-            raise SourceError(f"{where}: {error.what}", fix=error.fix) from error
-    return fetched
+        _take(repository, commit, listing.entries[path].oid, path, fetched[role], mirrors)
+        folder = PurePosixPath(path).parent
+
+        def take(location: str, final: Path, folder: PurePosixPath = folder) -> None:
+            path = str(folder / location)
+            _take(repository, commit, _beside(repository, commit, path), path, final, mirrors)
+
+        around.bring(fetched[role], str(folder), take)
+    return fetched | around.files
+
+
+def _beside(repository: Repository, commit: str, path: str) -> str:
+    """The blob at a path that an ONNX file names. Raises SourceError."""
+    entry = repository.listing(commit, [path]).entries.get(path)
+    where = f"{repository.shown} at {commit[:12]}"
+    if entry is None:
+        raise missing(path, where)
+    if entry.mode not in FILE:
+        raise SourceError(
+            f"{where}: {path}: expected the weights of a model, got {kind_of(entry.mode)}",
+            fix="name a commit that has the file itself there",
+        )
+    repository.need(commit, [entry.oid])
+    return entry.oid
+
+
+def _take(
+    repository: Repository, commit: str, oid: str, path: str, final: Path, mirrors: Sequence[Url]
+) -> None:
+    try:
+        _bring(repository, commit, oid, final, mirrors)
+    except SourceError as error:
+        where = f"{repository.shown} at {commit[:12]}: {path}"
+        raise SourceError(f"{where}: {error.what}", fix=error.fix) from error
 
 
 def _bring(repository: Repository, commit: str, oid: str, final: Path, mirrors: Sequence[Url]) -> None:

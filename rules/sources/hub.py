@@ -5,7 +5,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
@@ -13,7 +13,9 @@ from rules.errors import SourceError, fills
 from rules.imports import alone
 from rules.keeping.digests import sha256_of
 from rules.keys import Content
+from rules.networks.outside import ROLE
 from rules.sources import space
+from rules.sources.beside import Beside
 from rules.sources.body import unlogged
 from rules.url import scrubbed
 
@@ -41,13 +43,24 @@ def fetch(options: Mapping[str, Any], base: Path, scratch: Path, *, cache: Path)
     The hub is `endpoint`, else the one that HF_ENDPOINT names, else the public one; a login comes from
     HF_TOKEN or from what `hf auth login` keeps. Raises SourceError.
     """
-    fetched = {}
+    fetched, around = {}, Beside(scratch)
     for role, path in sorted(options["files"].items()):
         fetched[role] = scratch / f"{role}.onnx"
-        with _in_words(f"{_place(options)}/{path}"):
-            announced = _fetch_one(options, path, fetched[role])
-        _check(options, role, fetched[role], announced)
-    return fetched
+        _brought(options, role, path, fetched[role])
+        folder = PurePosixPath(path).parent
+
+        def take(location: str, final: Path, folder: PurePosixPath = folder) -> None:
+            _brought(options, location, str(folder / location), final)
+
+        around.bring(fetched[role], str(folder), take)
+    return fetched | around.files
+
+
+def _brought(options: Mapping[str, Any], name: str, path: str, final: Path) -> None:
+    """Download a file, and check it against what is said of it under its role, or its own name."""
+    with _in_words(f"{_place(options)}/{path}"):
+        announced = _fetch_one(options, path, final)
+    _check(options, name, path, final, announced)
 
 
 def _place(options: Mapping[str, Any]) -> str:
@@ -174,19 +187,20 @@ def _first_line(error: BaseException) -> str:
     return scrubbed((str(error).strip().splitlines() or [type(error).__name__])[0])
 
 
-def _check(options: Mapping[str, Any], role: str, path: Path, announced: Announced) -> None:
-    place = f"{_place(options)}/{options['files'][role]}"
-    expected = options.get("sha256", {}).get(role)
-    found = sha256_of(path)
+def _check(options: Mapping[str, Any], name: str, path: str, final: Path, announced: Announced) -> None:
+    place = f"{_place(options)}/{path}"
+    expected = options.get("sha256", {}).get(name)
+    found = sha256_of(final)
+    key = f"sha256.{name}" if ROLE.fullmatch(name) else f'sha256."{name}"'
     if expected is None and "bucket" in options:
         raise SourceError(
             f"{place}: expected its sha256: a bucket has no versions",
-            fix=f'if these are the right bytes, write sha256.{role} = "{found}" in models.toml',
+            fix=f'if these are the right bytes, write {key} = "{found}" in models.toml',
         )
     if expected is not None and found != expected:
         raise SourceError(
             f"{place}: expected sha256 {expected}, got {found}",
-            fix=f"find out why it changed before you correct sha256.{role} in models.toml",
+            fix=f"find out why it changed before you correct {key} in models.toml",
         )
     if announced.sha256 not in (None, found):
         raise SourceError(

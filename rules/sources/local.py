@@ -10,6 +10,7 @@ from rules.errors import SourceError
 from rules.keeping.digests import sha256_of
 from rules.keeping.files import copy
 from rules.keys import Content
+from rules.sources.beside import Beside, take_from
 from rules.steps.preflight import ROLES
 
 GENERIC = "generic"
@@ -64,9 +65,11 @@ def identity(options: Mapping[str, object]) -> Content:
 
 
 def fetch(options: Mapping[str, object], base: Path, scratch: Path, *, cache: Path) -> dict[str, Path]:
-    """Copy the files in; the originals stay the user's."""
-    fetched = {}
+    """Copy the files in, with what they name beside them; the originals stay the user's."""
+    fetched, beside = {}, Beside(scratch)
     for role, path in _roles(options, base).items():
         fetched[role] = scratch / f"{role}.onnx"
         copy(path, fetched[role])
-    return fetched
+        folder = path.resolve().parent
+        beside.bring(fetched[role], str(folder), take_from(folder))
+    return fetched | beside.files

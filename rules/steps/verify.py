@@ -73,7 +73,7 @@ class Case:
 
 def digest(digests: Digests) -> str:
     """One sha256 over the sources of the gates: what one of them begins to refuse is verified again."""
-    judges = [PACKAGE / "networks" / name for name in ("reference.py", "drift.py", "groups.py")]
+    judges = [PACKAGE / "networks" / name for name in ("reference.py", "whole.py", "drift.py", "groups.py")]
     sources = [*sorted((PACKAGE / "gates").glob("*.py")), *judges, Path(__file__)]
     found = {path.name: digests.of(path).sha256 for path in sources if not path.name.startswith("._")}
     return key_of({**found, holding.GATE: holding.code(digests)})

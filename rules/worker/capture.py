@@ -1,11 +1,13 @@
 """Capturing a function as a TinyJit, and reading back what a capture holds."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 from tinygrad import TinyJit
 from tinygrad.device import MultiBuffer
+from tinygrad.engine.jit import JitError
 from tinygrad.uop.ops import Ops, UOp, buffers
 
 
@@ -18,6 +20,20 @@ def jit(function: Callable[..., Any]) -> Any:
     captured = TinyJit(function, prune=True)
     captured.cnt = 1
     return captured
+
+
+@contextmanager
+def saying_what_is_empty() -> Iterator[None]:
+    """For a first call in the block: say of a network without a kernel that it has none."""
+    try:
+        yield
+    except JitError as error:
+        if "didn't JIT anything" not in str(error):
+            raise
+        raise RuntimeError(
+            "no kernel comes of it, so there is nothing to compile: what it gives stands in the file, and"
+            " follows from no input"
+        ) from None
 
 
 def devices(captured: Any) -> list[str]:

@@ -49,8 +49,10 @@ def shared(array: Any) -> Tensor:
 
 
 def uploaded(array: Any, device: str) -> Tensor:
-    """A copy of an array on a device."""
-    return Tensor(np.asarray(array, order="C"), device="NPY").to(device).realize()
+    """A copy of an array on a device; tinygrad's own errors say how a number gets a buffer."""
+    if np.ndim(array) == 0:
+        return Tensor(array).to(device).clone().realize()
+    return Tensor(np.ascontiguousarray(array), device="NPY").to(device).realize()
 
 
 def zeros(shape: tuple[int, ...], dtype: Any) -> Tensor:

@@ -76,8 +76,9 @@ def on_host(array: Any) -> Tensor:
 
 
 def on_device(array: Any, device: str) -> Tensor:
-    """A realized copy of an array on a device."""
-    return Tensor(array, device="NPY").to(device).realize()
+    """A realized copy of an array on a device; a single number has a buffer, too, which a JIT insists on."""
+    flat = Tensor(np.atleast_1d(array), device="NPY").to(device).realize()
+    return flat if np.ndim(array) else flat.reshape(())
 
 
 def digest(arrays: Arrays) -> str:

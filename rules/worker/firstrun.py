@@ -18,7 +18,8 @@ FORKABLE = {"CPU", "NPY", "PYTHON", "DISK"}  # a GPU's driver does not survive a
 def first_run(unit: Any, files: dict[str, Any]) -> list[dict[str, Any]]:
     """Capture every JIT of the files; what the host compares of each step (see `verify.replayed`)."""
     drives = [verify.replayed(drive) for drive in unit.drives(files, seed=verify.SEED, steps=verify.STEPS)]
-    first = [next(drive) for drive in drives]
+    with capture.saying_what_is_empty():
+        first = [next(drive) for drive in drives]
     can_fork = {name.split(":")[0] for name in Device._opened_devices} <= FORKABLE
     helped = range(1, min(len(drives), forks.cores()) if can_fork else 1)
     begun = [forks.begin(partial(_again, unit, files, number)) for number in helped]

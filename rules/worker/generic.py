@@ -5,11 +5,18 @@ from typing import Any
 
 import numpy as np
 from tinygrad import Tensor
+from tinygrad.uop.ops import UOp
 
 from .capture import jit
 from .driving import FORMAT_VERSION, Places
 from .feed import Exchange, Scene, Step, on_device
 from .network import load, networks_of
+
+
+def _apart(output: Tensor, handed_in: set[UOp]) -> Tensor:
+    """An output in memory of its own: what is an input as it is, or a part of one, would else be no output of
+    a kernel, and stay what it was at the capture."""
+    return output.clone() if output.uop.base in handed_in else output.contiguous()
 
 
 class Generic:
@@ -26,7 +33,8 @@ class Generic:
         load(self.networks)
 
         def run_model(**inputs: Tensor) -> tuple[Tensor, ...]:
-            return tuple(output.contiguous() for output in self.model.outputs(inputs))
+            handed_in = {tensor.uop.base for tensor in inputs.values()}
+            return tuple(_apart(output, handed_in) for output in self.model.outputs(inputs))
 
         artifact = {
             "format_version": FORMAT_VERSION,
@@ -70,4 +78,4 @@ class Generic:
             if dtype.kind == "f"
             else random.randint(int(low), int(high) + 1, shape)
         )
-        return values.astype(dtype)
+        return np.asarray(values).astype(dtype)

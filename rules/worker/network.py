@@ -2,18 +2,17 @@
 
 import warnings
 from dataclasses import dataclass, field
-from functools import cached_property, wraps
+from functools import cached_property
 from typing import Any
 
 from tinygrad import Tensor, dtypes
-from tinygrad.nn.onnx import OnnxRunner
+
+from .runner import Runner
 
 IMAGE = "img"
 WIDE = "big"
 FEATURES_INPUT = "features_buffer"
 HIDDEN = "hidden_state"
-# tinygrad computes these by assigning to what it is given, be it a network's input or read again later.
-IN_PLACE = ("ScatterND", "TensorScatter", "Adagrad", "Adam", "Momentum")
 
 
 @dataclass
@@ -26,15 +25,14 @@ class Network:
     computed: dict[str, tuple[int, ...]] = field(default_factory=dict)  # output shapes, once `runner` is read
 
     @cached_property
-    def runner(self) -> OnnxRunner:
+    def runner(self) -> Runner:
         """The file, its weights on the device: a capture that had to read them would run them apart.
 
         Walking the graph once, without computing it, lets the runner read the shapes and axes it keeps as
         constants; during a capture tinygrad forbids that.
         """
-        runner = OnnxRunner(self.path)
-        protect(runner)
-        if weights := [value for value in runner.graph_values.values() if isinstance(value, Tensor)]:
+        runner = Runner(self.path, self.shapes)
+        if weights := runner.stored:
             Tensor.realize(*weights)
         outputs = runner({name: self._blank(spec) for name, spec in self.spec["inputs"].items()})
         self.computed = {name: tuple(map(int, output.shape)) for name, output in outputs.items()}
@@ -87,28 +85,6 @@ class Network:
             "input_shapes": self.shapes,
             "output_shapes": self.computed,
         }
-
-
-def protect(runner: OnnxRunner) -> None:
-    """Let no operator of a graph, or of a branch within it, write to its operands."""
-    runner.onnx_ops = {**runner.onnx_ops, **{name: on_copies(runner.onnx_ops[name]) for name in IN_PLACE}}
-    for node in runner.graph_nodes:
-        for branch in node.opts.values():
-            if isinstance(branch, OnnxRunner):
-                protect(branch)
-
-
-def on_copies(operator: Any) -> Any:
-    """An operator of tinygrad's, or one for each opset, that computes on copies of its operands."""
-    if isinstance(operator, dict):
-        return {opset: on_copies(one) for opset, one in operator.items()}
-
-    @wraps(operator)
-    def computed(*operands: Any, **attributes: Any) -> Any:
-        copies = (one.clone() if isinstance(one, Tensor) else one for one in operands)
-        return operator(*copies, **attributes)
-
-    return computed
 
 
 def networks_of(request: dict[str, Any]) -> dict[str, Network]:
