@@ -1,12 +1,41 @@
 """What is slow and shared: one workspace that holds every type of model in both contracts, built once."""
 
 import json
+import os
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-from contract import Project, generated, interface, model, with_tinygrad
+from contract import PATH, Project, generated, interface, model, with_tinygrad
+
+PACKAGES = {  # of Debian, for programs that are not called like theirs
+    "losetup": "mount",
+    "mkfs.exfat": "exfatprogs",
+    "mkfs.ext2": "e2fsprogs",
+    "mkfs.xfs": "xfsprogs",
+    "mount.exfat-fuse": "exfat-fuse",
+    "ps": "procps",
+    "ssh": "openssh-client",
+    "ssh-keygen": "openssh-client",
+    "sshd": "openssh-server",
+    "umount": "mount",
+}
+
+
+def needs(program: str) -> str:
+    """The path of one of this machine's programs; skips the test, naming its package, where there is none.
+
+    Whatever starts a program that Python does not bring asks here first. A user's PATH may lack the folders
+    of root's programs that stand beside those of his own.
+    """
+    folders = [Path(one) for one in PATH.split(os.pathsep)]
+    beside = [folder.with_name("sbin") for folder in folders if folder.name == "bin"]
+    if path := shutil.which(program, path=os.pathsep.join(map(str, [*folders, *beside]))):
+        return path
+    pytest.skip(f"{program} is not on this machine (Debian: {PACKAGES.get(program, program)})")
+
 
 CAMERAS = {"1928x1208": (1928, 1208), "1344x760": (1344, 760)}
 SIZES = {"1928x1208": 4804608, "1344x760": 2428928}

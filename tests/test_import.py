@@ -3,7 +3,6 @@
 import hashlib
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tomllib
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from child import doit
+from conftest import needs
 from contract import ROOT
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -612,7 +612,7 @@ def test_a_known_model_keeps_its_source_until_told_and_its_version(catalog, tmp_
 
 def committed(folder: Path, *files: str) -> str:
     run = lambda *words: subprocess.run(  # noqa: E731
-        ["git", "-C", folder, "-c", "user.name=t", "-c", "user.email=t@example.org", *words],
+        [needs("git"), "-C", folder, "-c", "user.name=t", "-c", "user.email=t@example.org", *words],
         check=True,
         capture_output=True,
         text=True,
@@ -627,7 +627,6 @@ def committed(folder: Path, *files: str) -> str:
     return run("rev-parse", "HEAD")
 
 
-@pytest.mark.skipif(not shutil.which("git"), reason="git is not installed")
 @pytest.mark.parametrize(
     ("files", "form"),
     [(("driving_supercombo",), "supercombo"), (("driving_vision", "driving_policy"), "split")],
