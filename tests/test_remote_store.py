@@ -991,7 +991,7 @@ def test_an_idle_remote_store_loads_no_network_package(tmp_path: Path) -> None:
 
 # ---- the form of a result
 
-NAMES = st.text(
+NAMES = st.text(  # plain ones
     st.characters(min_codepoint=33, max_codepoint=126, exclude_characters="/\\"), min_size=1, max_size=30
 )
 DIGESTS = st.binary(min_size=32, max_size=32).map(bytes.hex)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from doit.cmd_run import Run as DoitRun
 from doit.cmdparse import CmdParse, CmdParseError, DefaultUpdate
 
+from rules.backend import RecordsBackend
 from rules.builders import watched
 from rules.commands.arguments import VERIFY, UsageError
 from rules.commands.command import INTERRUPTED, AnyOrder
@@ -20,6 +21,7 @@ from rules.keeping.lock import holding
 if TYPE_CHECKING:
     from rules.tasks import Yard
 
+FAILED = 1  # for doit, a step that another's failure kept from running is an error of its own
 TERMINATED = 128 + signal.SIGTERM
 DEFAULT_REPORTER = "console"  # doit's own default: the user asked for none
 WAIT = {
@@ -81,6 +83,8 @@ class Run(AnyOrder, DoitRun):  # type: ignore[misc]
         # A dodo.py with tasks of its own among the defaults is doit's to decide.
         if yard is None or config.get("default_tasks") != yard.catalog.default_tasks:
             return None
+        if RecordsBackend(config.get("dep_file") or params["dep_file"], None).ignored:
+            return None  # the run tells what it leaves alone
         found: int | None = yard.glance()
         return found
 
@@ -108,7 +112,7 @@ class Run(AnyOrder, DoitRun):  # type: ignore[misc]
         try:
             code = int(super()._execute(**options))
             ended = True
-            return code
+            return min(code, FAILED)
         except KeyboardInterrupt as interrupt:
             kept = f"kept {counted(yard.made, 'finished step')}" if yard.made else "nothing was finished yet"
             print(f"\ninterrupted: {kept}; the next doit goes on from there", file=sys.stderr)
