@@ -372,7 +372,7 @@ def _size(file: Path, force: bool) -> int:
     if not force and not needs_parts(size):
         raise ArtifactError(
             f"{file}: needs no parts: expected more than {LIMIT} bytes, got {size}",
-            fix="publish the file whole, or force the split",
+            fix="publish the file whole, or split it all the same with --force",
         )
     return size
 
