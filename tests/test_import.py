@@ -747,6 +747,7 @@ def test_the_commands_make_a_catalog_from_nothing(tmp_path, maps):
     ("words", "told"),
     [
         (["import"], "nothing to import"),
+        (["import", "map.json"], "too many arguments: map.json\n  → doit import --source-map FILE"),
         (["import", "--source-map", "none.json"], "none.json: cannot be read"),
         (["import", "--source-map", "none.json", "--release", "next"], "a generation such as v22"),
         (["import", "--source-maps", "none.json"], "--source-maps"),
