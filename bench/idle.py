@@ -82,7 +82,7 @@ def main(sizes: list[int]) -> None:
             print(compared(idle, other, runs=RUNS), flush=True)
             print(compared(outdated, other, runs=RUNS), flush=True)
             seconds = statistics.median(touched(mine) for _ in range(3))
-            print(f"| doit, one name edited among {models} models | {seconds:.3f} s | | | |", flush=True)
+            print(f"| doit, one name edited among {models} models | {seconds:.3f} s | | | | |", flush=True)
 
 
 main([int(word) for word in sys.argv[1:]] or [10, 100, 1000])

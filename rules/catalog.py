@@ -19,6 +19,7 @@ from rules.url import holds_secrets
 
 Table = dict[str, Any]
 
+PINS = ".lock.json"  # instead of .toml: the file of pins beside a catalog
 SCHEMA = Path(__file__).resolve().parent.parent / "schemas" / "models.schema.json"
 CHECKED_BY = ("catalog.py", "faults.py", "flags.py", "layouts.py", "releasing/namespace.py")
 MADE_OF = (*(Path(__file__).parent / name for name in CHECKED_BY), SCHEMA)
@@ -186,10 +187,11 @@ class Catalog:
         return inherited + tuple(model for model in self.models.values() if model.since == release.name)
 
 
-def load(path: Path, *, machine: str | None = None, cache: Path | None = None) -> Catalog:
+def load(path: Path, *, machine: str | None = None, cache: Path | None = None, keep: bool = True) -> Catalog:
     """The catalog in the file `path`, with the default flag set of `machine` (`uname -m`; None is this one).
 
-    `cache` is a file to keep the validated catalog in; one that is damaged or of other bytes is rewritten.
+    `cache` is a file to keep the validated catalog in; one that is damaged or of other bytes is rewritten,
+    unless `keep` is false.
     Raises CatalogError, one line for each error: `models.toml:LINE: KEY: found X; expected Y`.
     """
     try:
@@ -203,7 +205,7 @@ def load(path: Path, *, machine: str | None = None, cache: Path | None = None) -
     tree = _cached(cache, digest) if cache else None
     if tree is None:
         tree = _validated(content, path.name, machine)
-        if cache:
+        if cache and keep:
             _keep(cache, digest, tree)
     return _build(path, tree)
 

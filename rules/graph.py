@@ -1,6 +1,7 @@
 """The graph: every step that follows from the catalog, and how the steps hang together."""
 
 import contextlib
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -136,7 +137,8 @@ class Graph:
 
     @cached_property
     def steps(self) -> dict[str, Step]:
-        """Every step by its task's name."""
+        """Every step by its task's name. Raises CatalogError; SourceError for pins that cannot be read."""
+        self.check_pins()
         made: dict[str, Step] = {}
         for model in self.catalog.models.values():
             self._add(made, *self._unit(Unit.of(model)))
@@ -257,6 +259,11 @@ class Graph:
             told = record.facts.get(role, {}).get("external") if record and same else None
             names[role] = beside.named(path) if told is None else beside.plain(path, told)
         return beside.of_files(files, names)
+
+    def check_pins(self) -> None:
+        """See that the pins can be read, even where no source has one. Raises SourceError."""
+        if os.path.lexists(pins.path_of(self.catalog.path)):
+            self._pins()
 
     def _pins(self) -> pins.Lock:
         """The pins as they are now; read again when their file is another. Raises SourceError."""

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rules.catalog import Source
+from rules.catalog import PINS, Source
 from rules.counting import counted
 from rules.errors import SourceError, located
 from rules.keeping import files
@@ -26,7 +26,6 @@ from rules.networks.outside import ROLE
 from rules.sources import kind_of
 
 FORMAT = 1
-SUFFIX = ".lock.json"
 PATIENCE_S = 60.0  # for another process that changes the pins, which takes a moment
 LOOK_S = 0.05
 # What others publish. A generated model is made here, and a local file is its owner's to edit: the build key
@@ -95,25 +94,38 @@ class Lock:
 
 def path_of(catalog: Path) -> Path:
     """The lock file beside a catalog: `models.toml` → `models.lock.json`."""
-    return catalog.with_suffix(SUFFIX)
+    return catalog.with_suffix(PINS)
 
 
 def read(path: Path) -> Lock:
     """The pins in `path`; none when there is no such file. Raises SourceError when it is damaged."""
     try:
-        raw = json.loads(files.read(path))
+        text = files.read(path).decode()
+        raw = json.loads(text)
     except FileNotFoundError:
         return Lock(path.name)
     except OSError as error:
         raise _damaged(path, located(error)) from None
-    except ValueError as error:
+    except json.JSONDecodeError as error:
+        raise _damaged(path, error.msg, error.lineno) from None
+    except (ValueError, RecursionError) as error:
         raise _damaged(path, str(error)) from None
-    try:
-        if raw["format"] != FORMAT:
-            raise _damaged(path, f"expected format {FORMAT}, got {raw['format']}")
-        return Lock(path.name, {model_id: _pins(entry) for model_id, entry in raw["models"].items()})
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise _damaged(path, f"{type(error).__name__}: {error}") from None
+    if not isinstance(raw, dict) or raw.get("format") != FORMAT or not isinstance(raw.get("models"), dict):
+        raise _damaged(path, f'expected "format": {FORMAT} and "models"', 1)
+    models = {}
+    for model_id, entry in raw["models"].items():
+        try:
+            models[model_id] = _pins(entry)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            cause = f"{model_id}: {type(error).__name__}: {error}"
+            raise _damaged(path, cause, _line_of(text, model_id)) from None
+    return Lock(path.name, models)
+
+
+def _line_of(text: str, model_id: str) -> int:
+    """The line on which the pins of a model begin; 1 where that cannot be told."""
+    quoted = json.dumps(model_id, ensure_ascii=False)
+    return next((at for at, line in enumerate(text.splitlines(), 1) if line.lstrip().startswith(quoted)), 1)
 
 
 def write(path: Path, lock: Lock) -> None:
@@ -152,7 +164,7 @@ def writing(path: Path) -> Iterator[None]:
     """
     with _changing, contextlib.ExitStack() as stack:
         with contextlib.suppress(FileNotFoundError):
-            catalog = stack.enter_context(opened(path.with_name(path.name.removesuffix(SUFFIX) + ".toml")))
+            catalog = stack.enter_context(opened(path.with_name(path.name.removesuffix(PINS) + ".toml")))
             _lock(catalog.fileno(), path)
         yield
 
@@ -194,7 +206,8 @@ def _digest(one: Mapping[str, Any]) -> Digest:
     return Digest(sha256, size)
 
 
-def _damaged(path: Path, cause: str) -> SourceError:
+def _damaged(path: Path, cause: str, line: int | None = None) -> SourceError:
+    where = path.name if line is None else f"{path.name}:{line}"
     return SourceError(
-        f"{path.name}: not a file of pins: {cause}", fix=f"restore it: git checkout -- {path.name}"
+        f"{where}: not a file of pins: {cause}", fix=f"restore it: git checkout -- {path.name}"
     )

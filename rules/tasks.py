@@ -12,7 +12,7 @@ from doit.dependency import FileChangedChecker
 from doit.exceptions import InvalidDodoFile, TaskFailed
 
 from rules import host
-from rules.catalog import Catalog, load
+from rules.catalog import PINS, Catalog, load
 from rules.errors import YardError
 from rules.imports import alone
 from rules.keeping import files
@@ -45,6 +45,7 @@ class Yard:
     """One catalog and its workspace, as a dodo.py uses it."""
 
     chosen: ClassVar[Path | None] = None  # by --workspace, which no dodo.py needs to know of
+    only_looks: ClassVar[bool] = False  # so that nothing is written, not even what is remembered
 
     def __init__(
         self, catalog: Path | str | Catalog = "models.toml", workspace: Path | str | None = None
@@ -52,6 +53,7 @@ class Yard:
         path = catalog.path if isinstance(catalog, Catalog) else Path(catalog).resolve()
         given = self.chosen or workspace or os.environ.get(WORKSPACE_VARIABLE)
         self.workspace = Workspace(Path(given or path.parent / DEFAULT_WORKSPACE).resolve())
+        self.workspace.digests.keeps = not self.only_looks
         self.force = False
         self.made = 0  # steps that this process has carried out
         self._code: dict[str, Stamp] = {}
@@ -61,7 +63,8 @@ class Yard:
             with contextlib.suppress(OSError):  # `load` tells what is wrong with it
                 self._catalog_digest = sha256_of(path)
             known = catalog if isinstance(catalog, Catalog) else None
-            self.catalog = known or load(path, cache=self.workspace.hidden / "catalog.json")
+            cache = self.workspace.hidden / "catalog.json"
+            self.catalog = known or load(path, cache=cache, keep=not self.only_looks)
             self._connect()
         except YardError as error:
             raise InvalidDodoFile(str(error)) from None
@@ -172,6 +175,7 @@ class Yard:
             {
                 "catalog": self._catalog_digest,
                 "packages": host.installed_versions(),
+                "pins": _stamp(self.catalog.path.with_suffix(PINS)),
                 "workspace": str(self.workspace.root),
                 "python": sys.version,
                 "cpu": host.cpu_features(),
@@ -226,3 +230,10 @@ class Yard:
         for path in present if not dryrun else ():
             files.remove(path)
         return present
+
+
+def _stamp(path: Path) -> list[int]:
+    """Stamp of a file that need not be there."""
+    with contextlib.suppress(OSError):
+        return list(Stamp.of(path))
+    return []

@@ -9,7 +9,33 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from contract import OPERATORS, Project, generated, interface, model, with_tinygrad
+from contract import OPERATORS, PATH, Project, generated, interface, model, with_tinygrad
+
+PACKAGES = {  # of Debian, for programs that are not called like theirs
+    "losetup": "mount",
+    "mkfs.exfat": "exfatprogs",
+    "mkfs.ext2": "e2fsprogs",
+    "mkfs.xfs": "xfsprogs",
+    "mount.exfat-fuse": "exfat-fuse",
+    "ps": "procps",
+    "ssh": "openssh-client",
+    "ssh-keygen": "openssh-client",
+    "sshd": "openssh-server",
+    "umount": "mount",
+}
+
+
+def needs(program: str) -> str:
+    """The path of one of this machine's programs; skips the test, naming its package, where there is none.
+
+    Whatever starts a program that Python does not bring asks here first. A user's PATH may lack the folders
+    of root's programs that stand beside those of his own.
+    """
+    folders = [Path(one) for one in PATH.split(os.pathsep)]
+    beside = [folder.with_name("sbin") for folder in folders if folder.name == "bin"]
+    if path := shutil.which(program, path=os.pathsep.join(map(str, [*folders, *beside]))):
+        return path
+    pytest.skip(f"{program} is not on this machine (Debian: {PACKAGES.get(program, program)})")
 
 
 def pytest_configure(config: pytest.Config) -> None:

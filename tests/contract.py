@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-PATH = "/usr/local/bin:/usr/bin:/bin"
+PATH = os.environ.get("PATH", "/usr/local/bin:/usr/bin:/bin")  # of which `env -i` leaves nothing
 WIDTH = 4
 OPERATORS = "MODELYARD_TEST_OPERATORS"
 COMPILING = ("-n", "candidate", "pkl", "monitoring", "parts", "manifest", "release")

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-
-SBIN = "/usr/local/sbin:/usr/sbin:/sbin"
+from conftest import needs
 
 
 @dataclass
@@ -49,9 +48,7 @@ class Sshd:
 @contextlib.contextmanager
 def running(folder: Path) -> Iterator[Sshd]:
     """An sshd until the block ends; skips the test where there is none."""
-    program = shutil.which("sshd", path=f"{os.environ['PATH']}:{SBIN}")
-    if not (program and shutil.which("ssh") and shutil.which("ssh-keygen")):
-        pytest.skip("sshd is not on this machine (Debian: openssh-server)")
+    program, _, _ = map(needs, ("sshd", "ssh", "ssh-keygen"))
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         server = Sshd(folder, free.getsockname()[1])

@@ -13,6 +13,7 @@ import pytest
 from contract import DODO, HEAD
 
 from rules.keeping import blocks
+from rules.keeping.digests import Stamp
 from rules.keeping.lock import holding
 
 DOIT = Path(sys.executable).with_name("doit")
@@ -576,3 +577,101 @@ def test_blocks_say_where_a_file_differs(tmp_path):
         blob.write_bytes(content[:at] + bytes([content[at] ^ 128]) + content[at + 1 :])
         first = at // blocks.BLOCK * blocks.BLOCK
         assert blocks.differing(blob, table) == [(first, first + blocks.BLOCK - 1)]
+
+
+# ---- what a new user types
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ([""], "expected a command or a task, got an empty word"),
+        (["pkl:a", ""], "got an empty word"),
+        (["dumpdb"], "doit dumpdb: there is no database"),
+        (["strace", "pkl:a"], "doit strace: there is no database"),
+        (["forget"], "expected a task, got none\n  → doit forget TASK, or doit forget --all"),
+    ],
+)
+def test_a_command_that_has_nothing_to_say_here_says_so(project, words, told):
+    assert told in project.says(*words, code=2)
+    assert project.outdated() == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("a = 1\ndef f(:\n", "dodo.py:2: SyntaxError: invalid syntax"),
+        ("\nimport nosuchmodule\n", "dodo.py:2: ModuleNotFoundError: No module named 'nosuchmodule'"),
+        ("def task_x():\n    return nosuchname\n", "dodo.py:2: NameError: name 'nosuchname' is not defined"),
+        ("\0", "dodo.py:1: SyntaxError"),
+    ],
+)
+def test_a_fault_in_a_dodo_py_is_told_by_its_line(tmp_path, text, told):
+    (tmp_path / "dodo.py").write_text(text)
+    for words in ([], ["list"]):
+        assert f"{told}" in Project(tmp_path).says(*words, code=3)
+
+
+@pytest.mark.parametrize(
+    "env", [{"PYTHONIOENCODING": "ascii"}, {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}]
+)
+def test_a_terminal_that_knows_ascii_alone_is_told_all_the_same(project, env):
+    (project.artifacts / "compiled" / "a_tinygrad.pkl").unlink()
+    for words in (["pkl:a"], ["list"], ["why", "a"], ["inspect", "artifacts/compiled/a_tinygrad.pkl"]):
+        done = project.run(*words, env=env)
+        assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
+    project.edit('name = "A"', 'nam€ = "A"')
+    done = project.run(env=env)
+    assert (done.returncode, "Traceback" in done.stderr) == (3, False), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [('{"format": 1,\n "models": {,}}', 2), ('{"format": 1, "models": {\n\n"a": {"source": 1}}}', 3)],
+)
+def test_pins_that_cannot_be_read_are_a_fault_even_where_no_source_has_one(project, content, line):
+    (project.folder / "models.lock.json").write_text(content)
+    for words, code in ((["outdated"], 2), (["why", "a"], 2), ([], 3)):
+        assert f"models.lock.json:{line}: not a file of pins" in project.says(*words, code=code)
+
+
+@pytest.mark.parametrize("name", ["models.toml", "models.lock.json"])
+def test_what_is_no_regular_file_is_refused_and_not_waited_for(project, name):
+    (project.folder / name).unlink(missing_ok=True)
+    os.mkfifo(project.folder / name)
+    for words in (["outdated"], []):
+        done = project.run(*words)
+        assert done.returncode
+        assert "it is no regular file" in done.stderr
+
+
+def test_an_ignored_task_is_told_by_a_run_with_nothing_to_do(project):
+    assert project.run().stdout == "0 made, 6 up to date\n"  # by the seal
+    project.says("ignore", "pkl:a")
+    for _ in range(2):
+        assert project.run().stdout.endswith("0 made, 5 up to date, 1 ignored\n")
+
+
+def test_outdated_and_why_write_nothing(project):
+    def seen():
+        paths = [path for path in project.folder.rglob("*") if "__pycache__" not in path.parts]
+        return {path: Stamp.of(path) for path in paths if path.exists()}
+
+    project.edit('name = "A"', 'name = "Another"')
+    before = seen()
+    assert project.outdated() == {}
+    project.says("why", "a")
+    assert seen() == before
+    shutil.rmtree(project.artifacts)
+    assert len(project.outdated()) == 6
+    assert not project.artifacts.exists()
+
+
+def test_failures_end_a_run_with_one_code_however_it_is_run(project):
+    lost = 'type = "generic"\nsource = { kind = "file", path = "lost.onnx", format = "generic" }\n'
+    for name in "cd":
+        table = model(name, 1).partition('type = "generic"')[0]
+        with (project.folder / "models.toml").open("a") as catalog:
+            catalog.write(table + lost)
+    for words in ([], ["-n", "2"], ["--continue"], ["-n", "2", "--continue"]):
+        assert "failed (onnx:" in project.says(*words, code=1)

@@ -174,6 +174,16 @@ def test_a_choice_between_shapes_is_refused(tmp_path: Path, shape: tuple[int | s
         passes(network(tmp_path / "model.onnx", *COMPUTED, choice("is_large", *branches)))
 
 
+def test_a_choice_between_branches_that_declare_no_shape_is_no_damage(tmp_path: Path) -> None:
+    branches = branch("Add", "two", 4, 4, output="sum"), branch("Mul", "two", 4, 4, output="product")
+    for one in branches:
+        one.output[0].ClearField("type")
+    path = network(tmp_path / "model.onnx", *COMPUTED, choice("is_large", *branches))
+    with pytest.raises(SourceError, match=r"If 'choice' takes its input 0, 'is_large', from") as told:
+        passes(path)
+    assert "for an If, with branches that declare equal shapes" in told.value.fix
+
+
 # ---- what follows from shapes, or from the file, is not
 
 

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from contract import PATH
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -58,7 +59,7 @@ def real_message(captured, passed):
     environment = {
         "DEV": "CPU:X86",
         "CC": "echo",
-        "PATH": os.environ["PATH"],
+        "PATH": PATH,
         "HOME": os.environ.get("HOME", "/"),
     }
     ran = subprocess.run(

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from conftest import needs
 from contract import PATH, ROOT, Project, generated, model
 
 README = (ROOT / "README.md").read_text()
@@ -67,7 +68,9 @@ def test_the_dodo_of_another_repository_works(tmp_path: Path) -> None:
 
 
 def test_no_document_names_a_machine_or_an_index() -> None:
-    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    tracked = subprocess.run(
+        [needs("git"), "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
     found = []
     for name in tracked.splitlines():
         text = (ROOT / name).read_bytes().decode(errors="replace")

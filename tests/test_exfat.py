@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from contract import PATH, Project, generated, model
+from conftest import needs
+from contract import Project, generated, model
 
 NAME = "Läufwerk T5 📡 模型"
 CATALOG = (
@@ -31,9 +32,7 @@ class Drive:
     def plug_in(self) -> None:
         """Skips the test where this machine mounts no such drive."""
         for words in (["losetup", "--show", "-f", self.image], ["mount.exfat-fuse", None, self.folder]):
-            program = shutil.which(str(words[0]), path=f"{PATH}:/usr/sbin:/sbin")
-            if program is None:
-                pytest.skip(f"{words[0]} is not on this machine (Debian: mount, exfat-fuse)")
+            program = needs(str(words[0]))
             rest = [self.loop if word is None else word for word in words[1:]]
             done = subprocess.run([program, *rest], capture_output=True, text=True, check=False)
             if done.returncode:
@@ -51,9 +50,7 @@ class Drive:
 @pytest.fixture(scope="module")
 def drive(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Drive]:
     top = tmp_path_factory.mktemp("exfat")
-    maker = shutil.which("mkfs.exfat", path=f"{PATH}:/usr/sbin:/sbin")
-    if maker is None:
-        pytest.skip("mkfs.exfat is not on this machine (Debian: exfatprogs)")
+    maker, _, _ = map(needs, ("mkfs.exfat", "losetup", "umount"))
     drive = Drive(top / "image", top / "drive")
     drive.folder.mkdir()
     with drive.image.open("wb") as file:

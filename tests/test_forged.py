@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import needs
 from contract import WIDTH, Project, generated, model
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -225,7 +226,7 @@ def test_a_forged_result(forge: Forge, data: st.DataObject) -> None:
 def shared(forge: Forge, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A remote store that holds the results of one model."""
     folder = tmp_path_factory.mktemp("shared")
-    command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "bench", "-f", str(folder / "key")]
+    command = [needs("ssh-keygen"), "-q", "-t", "ed25519", "-N", "", "-C", "bench", "-f", str(folder / "key")]
     subprocess.run(command, check=True)
     (folder / "allowed-signers").write_text(f"bench {(folder / 'key.pub').read_text()}")
     other = project_in(folder / "other")

@@ -3,15 +3,16 @@
 import hashlib
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tomllib
 from dataclasses import replace
 from pathlib import Path
 
+import onnx as onnx_package
 import pytest
 from child import doit
+from conftest import needs
 from contract import ROOT
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -584,6 +585,14 @@ def test_a_new_model_gets_the_version_that_its_files_suggest(catalog):
             "are both a",
         ),
         (lambda d: onnx(d, "dmonitoring"), {"id": "dm"}, "[monitoring]"),
+        (lambda d: [cut(onnx(d, "generic-mlp")[0])], {"id": "x", "format": "generic"}, "truncated"),
+        (lambda d: [unheard(d / "net.onnx")], {"id": "x", "format": "generic"}, "does not implement Unheard"),
+        (
+            lambda d: [onnx(d, "generic-mlp")[0].rename(d / "My Net.onnx")],
+            {},
+            "My Net.onnx --id my-net --format generic",
+        ),
+        (lambda d: onnx(d / "Oak Tree", "vision-conv+attention"), {}, "--id oak-tree"),
         (lambda d: [d / "none.onnx"], {}, "no such file"),
         (lambda d: [write(d / "driving_supercombo.onnx", POINTER)], {"id": "x"}, "pointer"),
     ],
@@ -595,6 +604,20 @@ def test_what_cannot_be_inferred_is_asked_for_and_nothing_is_written(catalog, tm
     assert told in str(caught.value)
     assert catalog.read_text() == CATALOG
     assert sorted(path.name for path in catalog.parent.iterdir()) == ["models.toml"]
+
+
+def cut(path: Path) -> Path:
+    os.truncate(path, path.stat().st_size - 9)
+    return path
+
+
+def unheard(path: Path) -> Path:
+    """A network of an operator that no tinygrad has."""
+    helper = onnx_package.helper
+    values = [helper.make_tensor_value_info(name, 1, [1, 4]) for name in "xy"]
+    graph = helper.make_graph([helper.make_node("Unheard", ["x"], ["y"])], "g", values[:1], values[1:])
+    path.write_bytes(helper.make_model(graph, ir_version=8).SerializeToString())
+    return path
 
 
 POINTER = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'e' * 64}\nsize 12345\n"
@@ -612,7 +635,7 @@ def test_a_known_model_keeps_its_source_until_told_and_its_version(catalog, tmp_
 
 def committed(folder: Path, *files: str) -> str:
     run = lambda *words: subprocess.run(  # noqa: E731
-        ["git", "-C", folder, "-c", "user.name=t", "-c", "user.email=t@example.org", *words],
+        [needs("git"), "-C", folder, "-c", "user.name=t", "-c", "user.email=t@example.org", *words],
         check=True,
         capture_output=True,
         text=True,
@@ -627,7 +650,6 @@ def committed(folder: Path, *files: str) -> str:
     return run("rev-parse", "HEAD")
 
 
-@pytest.mark.skipif(not shutil.which("git"), reason="git is not installed")
 @pytest.mark.parametrize(
     ("files", "form"),
     [(("driving_supercombo",), "supercombo"), (("driving_vision", "driving_policy"), "split")],
@@ -641,7 +663,8 @@ def test_a_commit_is_added_with_the_format_that_its_files_tell(catalog, tmp_path
 
 
 def test_a_commit_that_cannot_be_listed_needs_a_format_and_an_id(catalog):
-    with pytest.raises(SourceError, match="--id ID"):
+    everything = r"--id ID --format split or supercombo --version vNN"
+    with pytest.raises(SourceError, match=everything):
         adding.add_ref(catalog, REFS[0], None, adding.Asked())
     with pytest.raises(SourceError, match="--format split or supercombo"):
         adding.add_ref(catalog, REFS[0], None, adding.Asked(id="oak", version="v12"))
@@ -722,7 +745,7 @@ def test_the_commands_make_a_catalog_from_nothing(tmp_path, maps):
     code, out, err = doit(folder, "add", file, "--id", "ash", "--release=v23")
     assert (code, err) == (0, "")
     assert "[models.ash]" in out
-    assert out.endswith("next: doit onnx:ash\n")
+    assert out.endswith("next: doit pkl:ash\n")
     assert load(folder / "models.toml").models["ash"].since == "v23"
 
 
@@ -730,6 +753,7 @@ def test_the_commands_make_a_catalog_from_nothing(tmp_path, maps):
     ("words", "told"),
     [
         (["import"], "nothing to import"),
+        (["import", "map.json"], "too many arguments: map.json\n  → doit import --source-map FILE"),
         (["import", "--source-map", "none.json"], "none.json: cannot be read"),
         (["import", "--source-map", "none.json", "--release", "next"], "a generation such as v22"),
         (["import", "--source-maps", "none.json"], "--source-maps"),

@@ -6,6 +6,7 @@ import os
 import pickle
 import pickletools
 import re
+import shutil
 import struct
 import subprocess
 import sys
@@ -94,7 +95,7 @@ def test_real_artifacts_say_that_another_tinygrad_built_them() -> None:
     report = inspect(real("artifacts/warp_1344x760_tinygrad.pkl"))
     assert "CapturedJit takes 6 arguments, 0.14.0's takes 4" in report.tinygrad
     assert "0.14.0 pickles no ExecItem" in report.tinygrad
-    assert "needs another tinygrad" in shown(report)
+    assert "does NOT load with the tinygrad here, it needs another: " in shown(report)
     other = inspect(real("artifacts/dm_warp_1344x760_tinygrad.pkl"))
     assert "CallInfo takes 6 arguments, 0.14.0's takes 5" in other.tinygrad
 
@@ -152,6 +153,26 @@ def test_an_artifact_of_ours_needs_no_other_tinygrad(tmp_path: Path) -> None:
     declared = report.shapes["model"]
     assert {i.name: list(i.shape or ()) for i in one.inputs} == declared
     assert report.weights_bytes > 0
+    _is_told_as_recorded(project, Path("artifacts/compiled/small_tinygrad.pkl"))
+
+
+def _is_told_as_recorded(project: Project, path: Path) -> None:
+    """By its sha256, and by what the workspace's record says of it, which a copy elsewhere has none of."""
+    artifact = project.folder / path
+    sha256 = hashlib.sha256(artifact.read_bytes()).hexdigest()
+    told = project.doit("inspect", str(path)).stdout
+    assert told.startswith("small_tinygrad.pkl: ok as data; loads with the tinygrad here\n")
+    assert sha256 in told and "it is what results/small_validation.json says" in told
+    known = json.loads(project.doit("inspect", "--json", str(path)).stdout)
+    assert (known["sha256"], known["loads"], known["record"]["met"]) == (sha256, True, True)
+    copy = shutil.copy(artifact, project.folder / "small_tinygrad.pkl")
+    assert json.loads(project.doit("inspect", "--json", copy).stdout)["record"] is None
+    changed = artifact.read_bytes() + b"x"
+    artifact.unlink()  # the store has the same bytes
+    artifact.write_bytes(changed)
+    told = project.doit("inspect", str(path), fails=True).stdout
+    found = hashlib.sha256(changed).hexdigest()
+    assert f"it is not what results/small_validation.json says: expected sha256 {sha256}, got {found}" in told
 
 
 # ---- meaning
@@ -859,9 +880,14 @@ def test_what_is_ok_touches_nothing_when_it_is_really_loaded(tmp_path: Path) -> 
 
 def test_the_command_exits_by_what_it_found(put: Any, capsys: pytest.CaptureFixture[str]) -> None:
     path = str(put(assembled(driving())))
-    assert Inspect().parse_execute([path]) == 0
-    assert "run_policy: QCOM" in capsys.readouterr().out
-    assert Inspect().parse_execute([path, "--expect-device", "QCOM", "--expect-contract=warp"]) == 0
+    assert Inspect().parse_execute([path]) == 1
+    told = capsys.readouterr().out
+    assert "run_policy: QCOM" in told
+    assert told.startswith(
+        "x_tinygrad.pkl: ok as data; does NOT load with the tinygrad here, it needs another: "
+    )
+    assert Inspect().parse_execute([path, "--expect-device", "QCOM", "--expect-contract=warp"]) == 1
+    assert "✗" not in capsys.readouterr().out
     assert Inspect().parse_execute(["--expect-device", "CPU", path]) == 1
     assert "expected device CPU, got run_policy captured on QCOM" in capsys.readouterr().out
     assert Inspect().parse_execute([path, "--expect-contract", "policy"]) == 1
@@ -870,7 +896,7 @@ def test_the_command_exits_by_what_it_found(put: Any, capsys: pytest.CaptureFixt
     capsys.readouterr()
     assert Inspect().parse_execute([path, "--json", "--expect-device", "CPU"]) == 1
     told = json.loads(capsys.readouterr().out)
-    assert told["verdict"] == "ok"
+    assert (told["verdict"], told["loads"]) == ("ok", False)
     assert len(told["failed_expectations"]) == 3
 
 

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from conftest import needs
 from contract import PATH, ROOT, Project, generated, model
 
 ONE = model("mlp", generated("generic-mlp"), 'type = "generic"')
@@ -40,7 +41,9 @@ def wait_for(child: subprocess.Popen[str], line: str) -> None:
 def gone(pid: int) -> bool:
     """Whether no process of the group is left, waiting a little; one that waits to be reaped is no more."""
     for _ in range(50):
-        listed = subprocess.run(["ps", "-e", "-o", "pgid=,stat="], capture_output=True, text=True, check=True)
+        listed = subprocess.run(
+            [needs("ps"), "-e", "-o", "pgid=,stat="], capture_output=True, text=True, check=True
+        )
         states = [line.split()[1] for line in listed.stdout.splitlines() if line.split()[0] == str(pid)]
         if all(state.startswith("Z") for state in states):
             return True
@@ -101,7 +104,7 @@ def test_a_full_disk_leaves_nothing_half_made(tmp_path: Path) -> None:
     project = Project(tmp_path, ONE)
     project.workspace.mkdir()
     mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=96k", "tmpfs", str(project.workspace)],
+        [needs("mount"), "-t", "tmpfs", "-o", "size=96k", "tmpfs", str(project.workspace)],
         capture_output=True,
         check=False,
     )

@@ -251,6 +251,10 @@ def test_a_source_that_cannot_be_fetched_is_told_and_pins_nothing(yard, monkeypa
     code, _, err = doit(folder, "pin", PIP_FIND_LINKS="/nonexistent")
     assert code == 2
     assert "pop==1.0" in err
+    assert "correct the package's name" in err and "network" not in err
+    text = (folder / "models.toml").read_text()
+    (folder / "models.toml").write_text(text.replace('version = "1.0"', 'version = "2.0"'))
+    assert "name one of the versions that pip lists" in doit(folder, "pin")[2]
     assert not (folder / "models.lock.json").exists()
 
 

@@ -12,6 +12,7 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
+from conftest import needs
 from lfs_server import LfsServer
 
 from rules.errors import SourceError
@@ -20,11 +21,6 @@ from rules.sources import git
 FIRST, SECOND, THIRD = git.PREFIXES
 ABSENT = "0123456789abcdef0123456789abcdef01234567"
 VISION, POLICY = b"vision " * 9, b"policy " * 9
-
-needs_lfs = pytest.mark.skipif(
-    not shutil.which("git-lfs"),
-    reason="git-lfs is not on this machine, and these tests make its repositories",
-)
 
 
 @pytest.fixture(autouse=True)
@@ -41,7 +37,7 @@ def apart(monkeypatch, tmp_path):
 
 def run(folder, *arguments, **env):
     done = subprocess.run(
-        ["git", "-C", str(folder), *arguments],
+        [needs("git"), "-C", str(folder), *arguments],
         check=True,
         capture_output=True,
         text=True,
@@ -435,7 +431,7 @@ def daemon(tmp_path):
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         port = one.getsockname()[1]
-    command = ["git", "daemon", "--reuseaddr", "--export-all", "--listen=127.0.0.1", f"--port={port}"]
+    command = [needs("git"), "daemon", "--reuseaddr", "--export-all", "--listen=127.0.0.1", f"--port={port}"]
     serving = subprocess.Popen(
         [*command, f"--base-path={tmp_path}", str(tmp_path)],
         stderr=subprocess.DEVNULL,
@@ -517,6 +513,7 @@ MODEL = f"{SECOND}/driving_supercombo.onnx"
 @pytest.fixture
 def pushed(tmp_path):
     """A bare file:// remote with one LFS object, and the clone that pushed it; returns the commit."""
+    needs("git-lfs")
     run(tmp_path, "init", "--quiet", "--bare", "--initial-branch=main", "remote.git")
     clone = made(tmp_path / "clone")
     run(clone, "lfs", "install", "--local")
@@ -541,7 +538,6 @@ def lfs_object(folder):
     return folder / "lfs" / "objects" / OID[:2] / OID[2:4] / OID
 
 
-@needs_lfs
 def test_lfs_objects_of_a_clone_a_worktree_and_a_clone_that_shares_objects(fetch, pushed, tmp_path, request):
     shutil.rmtree(tmp_path / "remote.git")
     run(tmp_path / "clone", "worktree", "add", "--quiet", "--detach", str(tmp_path / "tree"))
@@ -552,7 +548,6 @@ def test_lfs_objects_of_a_clone_a_worktree_and_a_clone_that_shares_objects(fetch
         assert fetch(one, pushed, "supercombo") == {"driving_supercombo": BIG}
 
 
-@needs_lfs
 @pytest.mark.parametrize("relative", [True, False])
 def test_lfs_objects_of_a_storage_of_its_own(fetch, pushed, tmp_path, relative):
     run(tmp_path, "clone", "--quiet", "--no-checkout", "clone", "stored")
@@ -565,7 +560,6 @@ def test_lfs_objects_of_a_storage_of_its_own(fetch, pushed, tmp_path, relative):
     assert fetch("stored", pushed, "supercombo") == {"driving_supercombo": BIG}
 
 
-@needs_lfs
 def test_lfs_objects_of_a_file_remote(fetch, pushed, tmp_path, without_git_lfs):
     remote = (tmp_path / "remote.git").as_uri()
     run(tmp_path, "clone", "--quiet", "--no-checkout", remote, "fresh")
@@ -575,7 +569,6 @@ def test_lfs_objects_of_a_file_remote(fetch, pushed, tmp_path, without_git_lfs):
     assert not lfs_object(tmp_path / "fresh" / ".git").exists()
 
 
-@needs_lfs
 @pytest.mark.parametrize("form", ["repository", "objects", "url"])
 def test_lfs_objects_of_a_folder_that_the_source_names(fetch, pushed, tmp_path, form):
     shutil.move(tmp_path / "clone" / ".git" / "lfs", tmp_path / "copy")
@@ -585,7 +578,6 @@ def test_lfs_objects_of_a_folder_that_the_source_names(fetch, pushed, tmp_path, 
     assert fetch("clone", pushed, "supercombo", lfs=[mirror]) == {"driving_supercombo": BIG}
 
 
-@needs_lfs
 def test_a_damaged_lfs_object_is_passed_over_and_left_alone(fetch, pushed, tmp_path):
     ours = lfs_object(tmp_path / "clone" / ".git")
     ours.unlink()  # it may share its bytes with the remote's

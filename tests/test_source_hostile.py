@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from conftest import needs
 from lfs_server import LfsServer
 from test_source_git import (
     ABSENT,
@@ -209,7 +210,7 @@ def test_a_commit_s_name_pins_every_byte(fetch: Fetch, tmp_path: Path, which: st
     other = {"commit": "HEAD", "tree": f"HEAD:{SECOND}"}.get(which, f"HEAD:{MODEL}")
     kind, oid = lie
     done = subprocess.run(
-        ["git", "-C", str(folder), "cat-file", kind, other], check=True, capture_output=True
+        [needs("git"), "-C", str(folder), "cat-file", kind, other], check=True, capture_output=True
     )
     loose(folder, oid, kind, done.stdout)
     assert f"expected {kind} {oid}, got " in refusal(fetch, folder, ref, "supercombo")
@@ -339,6 +340,7 @@ git.fetch(options, base, base, cache=base / "cache")
 def test_git_and_its_children_end_with_us(
     tmp_path: Path, silent: str, scheme: str, how: signal.Signals
 ) -> None:
+    needs("git")
     mark = f"{tmp_path.name}-{os.getpid()}"
     words = [sys.executable, "-c", FETCHING, str(tmp_path), f"{scheme}://{silent}/x.git"]
     starter = subprocess.Popen(words, env={**os.environ, "MARK": mark}, stderr=subprocess.DEVNULL)

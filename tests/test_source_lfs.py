@@ -7,7 +7,6 @@ import json
 import logging
 import random
 import re
-import shutil
 import subprocess
 import threading
 import time
@@ -15,6 +14,7 @@ import tracemalloc
 import zlib
 
 import pytest
+from conftest import needs
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from lfs_server import Fault, LfsServer, Seen
@@ -131,18 +131,20 @@ LINES = [
 ]
 
 
-def git_lfs_takes(content, folder):
-    (folder / "pointer").write_bytes(content)
-    command = ["git", "lfs", "pointer", "--check", "--file", str(folder / "pointer")]
-    return subprocess.run(command, capture_output=True, cwd=folder).returncode == 0
+@pytest.fixture(scope="module")
+def git_lfs_takes(tmp_path_factory):
+    """Whether git-lfs itself takes some bytes as a pointer."""
+    needs("git-lfs")
+    file = tmp_path_factory.mktemp("witness") / "pointer"
+    command = ["git", "lfs", "pointer", "--check", "--file", str(file)]
+
+    def takes(content):
+        file.write_bytes(content)
+        return subprocess.run(command, capture_output=True, cwd=file.parent).returncode == 0
+
+    return takes
 
 
-needs_lfs = pytest.mark.skipif(
-    not shutil.which("git-lfs"), reason="git-lfs is not on this machine, and it is the witness here"
-)
-
-
-@needs_lfs
 @settings(max_examples=120, deadline=None)
 @given(
     lines=st.lists(st.sampled_from(LINES), max_size=5),
@@ -160,7 +162,7 @@ needs_lfs = pytest.mark.skipif(
     ending="\n",
     last=True,
 )
-def test_what_git_lfs_refuses_is_no_pointer_and_what_it_takes_is(tmp_path_factory, lines, ending, last):
+def test_what_git_lfs_refuses_is_no_pointer_and_what_it_takes_is(git_lfs_takes, lines, ending, last):
     content = (ending.join(lines) + ending * last).encode()
     try:
         ours = lfs.parse(content)
@@ -170,7 +172,7 @@ def test_what_git_lfs_refuses_is_no_pointer_and_what_it_takes_is(tmp_path_factor
     if any(line.startswith("ext-") for line in lines) or not content.strip():
         assert ours is None  # git-lfs asks the extension's program; an empty file is one
         return
-    assert (ours is not None) == git_lfs_takes(content, tmp_path_factory.getbasetemp())
+    assert (ours is not None) == git_lfs_takes(content)
 
 
 def test_a_conflict_is_told_by_its_line():

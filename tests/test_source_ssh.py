@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import ssh_server
+from conftest import needs
 from hypothesis import given
 from hypothesis import strategies as st
 from lfs_server import Fault, LfsServer
@@ -123,7 +124,7 @@ def bare(tmp_path: Path) -> Path:
             f"version https://git-lfs.github.com/spec/v1\noid sha256:{oid}\nsize {len(content)}\n"
         )
     for words in (["init", "-q"], ["add", "-A"], ["commit", "-q", "-m", "x"]):
-        subprocess.run(["git", "-C", work, *words], check=True)
+        subprocess.run([needs("git"), "-C", work, *words], check=True)
     subprocess.run(["git", "clone", "-q", "--bare", work, folder], check=True, capture_output=True)
     subprocess.run(["git", "-C", folder, "config", "uploadpack.allowFilter", "true"], check=True)
     return folder

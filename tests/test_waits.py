@@ -17,6 +17,7 @@ from pathlib import Path
 
 import onnx
 import pytest
+from conftest import needs
 from contract import PATH, ROOT, Project, generated, model
 from files_server import serving
 
@@ -391,7 +392,7 @@ def mounted() -> Iterator[list[Path]]:
 
 
 def mount(made: list[Path], path: Path, *words: str) -> None:
-    done = subprocess.run(["mount", *words, str(path)], capture_output=True, check=False)
+    done = subprocess.run([needs("mount"), *words, str(path)], capture_output=True, check=False)
     if done.returncode:
         pytest.skip(f"this machine does not mount that: {done.stderr.decode().strip()}")
     made.append(path)

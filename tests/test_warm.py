@@ -138,3 +138,42 @@ def test_what_else_a_fork_has_lowered_does_not_show(tmp_path: Path) -> None:
     answers, results = map(int, with_tinygrad(script).split())
     assert answers > 1  # else there is nothing to be made equal
     assert results == 1
+
+
+BURNT = 1.0  # seconds of processor time, by a child that another one started
+COUNTED = f"""
+import json, os, resource, socket, time
+from rules.worker import forge, forks
+
+def burn():
+    end = time.process_time() + {BURNT}
+    while time.process_time() < end:
+        pass
+
+def work(request, result):
+    if request == "second":  # the first job is the server's own
+        forks.answers([forks.begin(burn)])
+
+ours, theirs = socket.socketpair()
+server = os.fork()
+if not server:
+    ours.close()
+    os._exit(forge.serve(theirs.detach(), work))
+theirs.close()
+for request in ("first", "second"):
+    near, far = socket.socketpair()
+    message = json.dumps(dict(request=request, result="")).encode()
+    socket.send_fds(ours, [message], [far.fileno(), os.open(os.devnull, os.O_WRONLY)])
+    far.close()
+    assert near.recv(1) == forge.DONE
+ours.close()
+assert os.waitpid(server, 0)[1] == 0
+usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+print(usage.ru_utime + usage.ru_stime)
+"""
+
+
+def test_the_processor_time_of_all_that_it_forked_is_counted(tmp_path: Path) -> None:
+    script = tmp_path / "counted.py"
+    script.write_text(COUNTED)
+    assert float(with_tinygrad(script)) >= BURNT

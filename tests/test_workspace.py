@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from conftest import needs
 from contract import DODO, FILTERED, PATH, ROOT, Project, copied_rules, generated, model
 
 from rules.keeping.digests import Digests, Stamp
@@ -234,12 +235,12 @@ def coarse(tmp_path: Path) -> Iterator[Path]:
     image.write_bytes(b"")
     os.truncate(image, 64 << 20)
     folder.mkdir()
-    maker = shutil.which("mkfs.ext2", path=f"{PATH}:/usr/sbin:/sbin")
-    commands = [[maker, "-q", "-I", "128", image], ["mount", "-o", "loop", image, folder]]
-    if maker is None or any(
-        subprocess.run(one, capture_output=True, check=False).returncode for one in commands
-    ):
-        pytest.skip("this machine makes and mounts no disk image (that needs root and mkfs.ext2)")
+    commands = [
+        [needs("mkfs.ext2"), "-q", "-I", "128", image],
+        [needs("mount"), "-o", "loop", image, folder],
+    ]
+    if any(subprocess.run(one, capture_output=True, check=False).returncode for one in commands):
+        pytest.skip("this machine mounts no disk image (that needs root)")
     yield folder
     subprocess.run(["umount", folder], check=True)
 

@@ -100,10 +100,15 @@ class Resident:
         return self.process.poll() is not None
 
     def stop(self) -> None:
-        """End the worker and what it forked, and remove its home."""
+        """End the worker and what it forked, and remove its home.
+
+        One that has nothing to do ends by itself, and then its children's processor time is counted.
+        """
+        self.control.close()
+        if self.primed and not self.busy:
+            self.ended()
         running = self.process.poll() is None
         forked = vitals.family(self.process.pid).keys() - {self.process.pid} if running else set()
-        self.control.close()
         self.process.kill()
         self.process.wait()
         # They would end by themselves, but for one that is stopped or stuck.

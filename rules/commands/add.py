@@ -66,7 +66,7 @@ class Add(Command):
         print(block(added.id, added.table).strip())
         if not files and not added.has_repository:
             print(importing.homeless_line([added.id], catalog))
-        print(f"{catalog}: {'not written (--dry-run)' if dry else 'written'}; next: doit onnx:{added.id}")
+        print(f"{catalog}: {'not written (--dry-run)' if dry else 'written'}; next: doit pkl:{added.id}")
         return 0
 
 

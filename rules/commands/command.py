@@ -3,6 +3,7 @@
 import io
 import os
 import sys
+import traceback
 from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 CATALOG = "models.toml"
 DODO = "dodo.py"
 DATABASE = ".doit.db"  # doit's own default
+UNUSABLE = 3  # doit's code for tasks that cannot be loaded
 INTERRUPTED = 130  # 128 + SIGINT, as shells report it
 WORKSPACE = option(
     "workspace",
@@ -37,6 +39,7 @@ class AnyOrder(DoitCommand):  # type: ignore[misc]
 
     _cmdparser: Parser | None
     needs_dodo = True
+    _dodo = DODO
 
     def __init__(self, *args: Any, bin_name: str = "doit", **kwargs: Any) -> None:
         # Run by `python -m doit`, doit calls itself "-m".
@@ -85,6 +88,11 @@ class AnyOrder(DoitCommand):  # type: ignore[misc]
             return YardError.exit_code
         except KeyboardInterrupt:
             return INTERRUPTED
+        except Exception as error:
+            if (fault := _fault_of_dodo(error, self._dodo)) is None:
+                raise
+            print(f"ERROR: {fault}", file=sys.stderr)
+            return UNUSABLE
 
     def _parse_and_execute(self, in_args: list[str]) -> int:
         options, operands = self.parse(in_args)
@@ -96,6 +104,7 @@ class AnyOrder(DoitCommand):  # type: ignore[misc]
         self.pdb = options.get("pdb", False)
         options.update(self.opt_vals)
         if hasattr(self, "loader") and "dodoFile" in options:
+            self._dodo = Path(options["dodoFile"]).name
             self._check_dodo(Path(options["dodoFile"]), options)
         try:
             return int(self.execute(options, operands) or 0)
@@ -151,6 +160,19 @@ class AnyOrder(DoitCommand):  # type: ignore[misc]
         Yard.chosen = Path(named).absolute() if named else None
 
 
+def _fault_of_dodo(error: Exception, dodo: str) -> UsageError | None:
+    """What is wrong in a dodo.py or in what it imports, with its line; None for what fails elsewhere."""
+    if isinstance(error, SyntaxError):
+        where = f"{error.filename or dodo}:{error.lineno or 1}"
+        cause = f"{type(error).__name__}: {error.msg}"
+    else:
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        if Path(last.filename).name != dodo:
+            return None
+        where, cause = f"{last.filename}:{last.lineno}", f"{type(error).__name__}: {error}"
+    return UsageError(f"{where}: {cause}", fix="correct that line")
+
+
 class Command(AnyOrder):
     """A command that needs no catalog and works in any folder.
 
@@ -184,6 +206,7 @@ class CatalogCommand(Command):
     """A command that asks a catalog: that of the dodo.py, or the folder's models.toml when there is none."""
 
     needs_dodo = False
+    only_looks = False  # it writes nothing at all
 
     def __init__(self, task_loader: Any, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -208,6 +231,7 @@ class CatalogCommand(Command):
         """
         from rules.tasks import Yard
 
+        Yard.only_looks = self.only_looks
         folder = Path(options.get("cwdPath") or ".")
         if options.get("dodoFile") == DODO and not options["seek_file"] and not Path(DODO).exists():
             if (folder / CATALOG).exists():

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from doit.cmd_forget import Forget as DoitForget
 
+from rules.commands.arguments import UsageError
 from rules.commands.command import AnyOrder
 from rules.keeping.lock import holding
 from rules.keys import key_of
@@ -29,6 +30,10 @@ class Forget(AnyOrder, DoitForget):  # type: ignore[misc]
         if yard is None:
             super()._execute(forget_sub, forget_disable_default, forget_all)
             return
+        if self.sel_default_tasks and not forget_all:
+            raise UsageError(
+                "doit forget: expected a task, got none", fix="doit forget TASK, or doit forget --all"
+            )
         with holding(yard.workspace.lock, "doit forget"):
             attach(self.dep_manager, yard)
             super()._execute(forget_sub, forget_disable_default, forget_all)

@@ -15,7 +15,7 @@ class Import(Command):
 
     name = "import"
     doc_purpose = "write or update models.toml from a published manifest and source maps"
-    doc_usage = ""
+    doc_usage = "--source-map FILE [--base-manifest FILE]"
     doc_description = (
         "New models enter the release that --release names, else the one in their map's file name. "
         "A source that models.toml or an earlier map has is kept unless --update-sources is given."

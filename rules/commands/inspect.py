@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rules.commands import recorded
 from rules.commands.arguments import JSON, UsageError, option
 from rules.commands.command import Command
 from rules.counting import counted
@@ -20,14 +21,16 @@ SHOWN = 8  # differences of one kind that are listed before "and more"
 
 
 class Inspect(Command):
-    """Exit codes: 0 sound and as expected, 1 suspicious or not as expected, 2 unreadable."""
+    """Exit codes: 0 sound, loads here and as expected; 1 suspicious or not as expected; 2 unreadable."""
 
     name = "inspect"
     doc_purpose = "tell what an artifact is, without running any of it"
     doc_usage = "FILE"
     doc_description = (
         "FILE is any pickle artifact, whole or in parts (name one part, the .sha256 or the bare name). "
-        "Exit codes: 0 sound and as expected, 1 suspicious or not as expected, 2 unreadable."
+        "What is said first: whether its data are sound, and whether the tinygrad here loads it. Exit codes: "
+        "0 sound, loads here and as expected; 1 suspicious, for another tinygrad, or not as expected or as "
+        "recorded; 2 unreadable."
     )
     cmd_options = (
         JSON,
@@ -44,29 +47,39 @@ class Inspect(Command):
         contract = options["expect_contract"]
         if contract not in (None, *CONTRACTS):
             raise UsageError(f"doit inspect: --expect-contract: expected policy or warp, got {contract!r}")
-        report = inspect(Path(operands[0]))
+        report, record = inspect(Path(operands[0])), recorded.of(Path(operands[0]))
         failed = expectations(report, options["expect_device"], contract)
         if options["json"]:
-            print(json.dumps({**report.as_json(), "failed_expectations": failed}, indent=2))
+            known = {**report.as_json(), "record": record and record.as_json()}
+            print(json.dumps({**known, "failed_expectations": failed}, indent=2))
         else:
-            print("\n".join(map(printable, [*lines(report), *(f"  ✗ {one}" for one in failed)])))
-        return report.exit_code or int(bool(failed))
+            told = [*lines(report), *([f"  {record}"] if record else ())]
+            print("\n".join(map(printable, [*told, *(f"  ✗ {one}" for one in failed)])))
+        as_recorded = record is None or record.met
+        return report.exit_code or int(bool(failed) or not report.loads or not as_recorded)
 
 
 def lines(report: "Report") -> Iterator[str]:
     """A report for people, one fact a line; text from the artifact cannot move the cursor."""
-    yield _safe(f"{report.name}: {report.verdict}")
+    yield _safe(f"{report.name}: {_verdicts(report)}")
     for name, value in _facts(report) if report.opcodes else ():
         if value not in (None, "", ()):
             yield _safe(f"  {name:<14} {value}")
     for jit in report.jits:
         yield from (_safe(line) for line in _jit(jit))
-    if report.tinygrad:
-        yield _safe(f"  needs another tinygrad: {_some(report.tinygrad)}")
     for problem in report.problems[1:]:
         yield _safe(f"  ✗ {problem.what}")
     if report.fix:
         yield _safe(f"  → {report.fix}")
+
+
+def _verdicts(report: "Report") -> str:
+    """On the data, then on loading it here, which says nothing more of data that are not sound."""
+    if report.problems:
+        return report.verdict
+    if report.loads:
+        return "ok as data; loads with the tinygrad here"
+    return f"ok as data; does NOT load with the tinygrad here, it needs another: {_some(report.tinygrad)}"
 
 
 def _facts(report: "Report") -> Iterator[tuple[str, Any]]:
@@ -75,7 +88,8 @@ def _facts(report: "Report") -> Iterator[tuple[str, Any]]:
     protocol = f", protocol {report.protocol}" if report.protocol is not None else ""
     size = counted(report.size, "byte")
     yield "file", f"{size}{parts}, {form}{protocol}, {counted(report.opcodes, 'opcode')}"
-    yield "sha256", f"{report.sha256} (checked)" if report.sha256 else None
+    checked = report.announced is not None and report.sha256 == report.announced
+    yield "sha256", f"{report.sha256}{f', as {report.name}.sha256 says' if checked else ''}"
     yield "layout", f"{report.layout} ({report.role})" if report.role else report.layout
     yield "format version", report.format_version
     yield "model type", report.model_type

@@ -22,6 +22,7 @@ class Outdated(CatalogCommand):
     What a run skips, since `doit ignore` marked it or something upstream of it, is told apart.
     """
 
+    only_looks = True
     doc_purpose = "list every stale step, with the reasons"
     doc_usage = "[TASK ...]"
     doc_description = (

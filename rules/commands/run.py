@@ -22,6 +22,7 @@ from rules.keeping.lock import holding
 if TYPE_CHECKING:
     from rules.tasks import Yard
 
+FAILED = 1  # for doit, a step that another's failure kept from running is an error of its own
 TERMINATED = 128 + signal.SIGTERM
 DEFAULT_REPORTER = "console"  # doit's own default: the user asked for none
 WAIT = {
@@ -113,7 +114,7 @@ class Run(AnyOrder, DoitRun):  # type: ignore[misc]
         try:
             code = int(super()._execute(**options))
             ended = True
-            return code
+            return min(code, FAILED)
         except KeyboardInterrupt as interrupt:
             kept = f"kept {counted(yard.made, 'finished step')}" if yard.made else "nothing was finished yet"
             print(f"\ninterrupted: {kept}; the next doit goes on from there", file=sys.stderr)

@@ -17,6 +17,7 @@ from rules.workspace import Workspace
 class Why(CatalogCommand):
     """All steps of a model, one of them, or the steps of a task."""
 
+    only_looks = True
     doc_purpose = "tell why a model's steps are stale, or that they are up to date"
     doc_usage = "ID|TASK [STEP]"
     doc_description = "STEP is one of a model's steps: onnx, candidate, pkl or parts."

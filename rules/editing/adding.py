@@ -4,6 +4,7 @@ Explicit comes first, then what the catalog has, then what the files suggest.
 """
 
 import datetime
+import re
 import shutil
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from rules.catalog import Toolchain
 from rules.editing import catalogtext
 from rules.editing.importing import flags_for, homeless, starter_text
 from rules.editing.published import SPLIT, SUPERCOMBO
@@ -19,6 +21,8 @@ from rules.flags import nearest
 from rules.keeping.files import canonical, opened, replacing
 from rules.networks import behaviour
 from rules.releasing import namespace
+from rules.steps.preflight import ROLES
+from rules.toolchain import tinygrad_root
 
 GENERIC, MONITORING = "generic", "dmonitoring_model"
 COPIES = "sources"
@@ -58,8 +62,8 @@ class Added:
 def add_files(catalog: Path, files: Sequence[Path], asked: Asked, *, dry: bool = False) -> Added:
     """Add a model by its ONNX files, which stay where they are when their names tell their roles.
 
-    Others are copied to `sources/<id>/` beside the catalog. Raises SourceError for a file that is no ONNX or
-    that cannot be told from another, CatalogError when the catalog would not be valid.
+    Others are copied to `sources/<id>/` beside the catalog. Raises SourceError for files that a build would
+    refuse or that cannot be told from one another, CatalogError when the catalog would not be valid.
     """
     roles = _roles(files, asked.format)
     model_id = asked.id or _id_of(roles)
@@ -72,6 +76,7 @@ def add_files(catalog: Path, files: Sequence[Path], asked: Asked, *, dry: bool =
     source = {"kind": "file", "path": _written(where, catalog.parent), "format": form}
     text, table = _with_model(catalog, model_id, source, asked)
     catalogtext.write(catalog, text, dry=True)  # a catalog that would be refused leaves no copies behind
+    _check(model_id, table, roles, _tinygrad(text, table, catalog.parent))
     if not dry:
         for final, path in copies.items():
             inside = canonical(catalog).parent / final.relative_to(catalog.parent)
@@ -86,10 +91,11 @@ def add_ref(catalog: Path, ref: str, repository: str | None, asked: Asked, *, dr
 
     Raises SourceError when no id is given, or nothing tells the format; CatalogError as `add_files`.
     """
-    if asked.id is None:
-        raise SourceError(f"ref {ref}: expected an id, got none", fix="add --id ID")
-    old = _old(catalog, asked.id).get("source", {})
-    form = asked.format or old.get("format") or _format_at(ref, repository, asked)
+    old = _old(catalog, asked.id) if asked.id else {}
+    form = asked.format or old.get("source", {}).get("format") or _format_at(ref, repository, asked)
+    missing = _missing(asked, form, old)
+    if asked.id is None or form is None or missing:
+        raise SourceError(f"ref {ref}: more must be said of it", fix=f"add {' '.join(missing)}")
     big = {"big": True} if asked.gpu else {}
     named = {"repository": repository} if repository else {}
     source = {"kind": "git", "ref": ref, "format": form, **named, **big}
@@ -98,7 +104,37 @@ def add_ref(catalog: Path, ref: str, repository: str | None, asked: Asked, *, dr
     return Added(asked.id, table, has_repository=not homeless(tomllib.loads(text), [asked.id]))
 
 
+def _missing(asked: Asked, form: str | None, old: Mapping[str, Any]) -> list[str]:
+    """The options that must be given, all of them at once."""
+    versioned = asked.version or "version" in old or form not in (None, SPLIT)
+    return [
+        *(["--id ID"] if asked.id is None else []),
+        *(["--format split or supercombo"] if form is None else []),
+        *(["--version vNN (how the client must drive it)"] if not versioned else []),
+    ]
+
+
 # ---- what the files say
+
+
+def _tinygrad(text: str, table: Mapping[str, Any], base: Path) -> Path:
+    """The tinygrad package of the toolchain that a model of a catalog's text has."""
+    document = tomllib.loads(text)
+    name = table.get("toolchain") or document["defaults"].get("toolchain", "default")
+    pinned = document["toolchains"][name]
+    return tinygrad_root(Toolchain(name, pinned.get("tinygrad"), pinned.get("path")), base)
+
+
+def _check(model_id: str, table: Mapping[str, Any], roles: Mapping[str, Path], tinygrad: Path) -> None:
+    """Hold the files to all that a build holds them to. Raises SourceError."""
+    from rules.steps.fetch import checked
+
+    try:
+        checked(model_id, table.get("type"), roles, tinygrad)
+    except SourceError as error:
+        # The model is not in models.toml, so nothing can be corrected or fetched there.
+        absent = "models.toml" in error.fix or "doit onnx:" in error.fix
+        raise SourceError(error.what, fix="name the right files" if absent else error.fix) from error
 
 
 def _roles(files: Sequence[Path], form: str | None) -> dict[str, Path]:
@@ -143,7 +179,8 @@ def _role_inside(path: Path) -> str:
     if found is None:
         raise SourceError(
             f"{path}: neither its name nor its inputs ({', '.join(inputs)}) tell what it is for",
-            fix="rename it (driving_vision.onnx, …), or add --format generic",
+            fix=f"doit add {path} --id {_proposed(path)} --format generic, or rename it"
+            " (driving_vision.onnx, …) if it drives",
         )
     return found
 
@@ -153,8 +190,16 @@ def _id_of(roles: Mapping[str, Path]) -> str:
     (one,) = ids if len(ids) == 1 else ("",)
     if not one or namespace.id_flaw(one):
         names = ", ".join(sorted(path.name for path in roles.values()))
-        raise SourceError(f"{names}: expected an id before the role, got none", fix="add --id ID")
+        fix = f"add --id ID, such as --id {_proposed(*roles.values())}"
+        raise SourceError(f"{names}: expected an id before the role, got none", fix=fix)
     return one
+
+
+def _proposed(*paths: Path) -> str:
+    """An id that the name of a single file makes, or that of the folder of several."""
+    path = paths[0].absolute()
+    name = path.stem if len(paths) == 1 and path.stem not in ROLES else path.parent.name
+    return re.sub(r"[^a-z0-9_-]+", "-", name.lower()).strip("-_") or "mine"
 
 
 def _format_of(model_id: str, roles: Mapping[str, Path]) -> str:
@@ -169,8 +214,8 @@ def _format_of(model_id: str, roles: Mapping[str, Path]) -> str:
     return {"supercombo": SUPERCOMBO, "generic": GENERIC}.get(kind, SPLIT)
 
 
-def _format_at(ref: str, repository: str | None, asked: Asked) -> str:
-    """The format that the files of a commit tell, where the repository is on this machine."""
+def _format_at(ref: str, repository: str | None, asked: Asked) -> str | None:
+    """The format that the files of a commit tell, where the repository is on this machine, and only one."""
     from rules.sources.git import GROUPS
 
     names = _names_at(ref, repository)
@@ -181,12 +226,7 @@ def _format_at(ref: str, repository: str | None, asked: Asked) -> str:
         if form in (SPLIT, SUPERCOMBO)
         and all(any(f"{big}{one}.onnx" in names for one in group) for group in groups)
     ]
-    if len(found) != 1:
-        told = f"{' and '.join(found)} there" if found else "no model there that could be listed"
-        raise SourceError(
-            f"ref {ref}: expected one format, got {told}", fix="add --format split or supercombo"
-        )
-    return found[0]
+    return found[0] if len(found) == 1 else None
 
 
 def _names_at(ref: str, repository: str | None) -> set[str]:

@@ -40,13 +40,14 @@ class Report:
     """What `inspect` found. Facts that the bytes do not tell are None or empty; sizes are in bytes.
 
     `tinygrad` lists how its class shapes differ from those of the tinygrad that this project knows; an empty
-    list means that it should load there. `verdict` is `ok` or the worst problem in words.
+    list means that it `loads` there. `verdict` is on the data alone: `ok`, or the worst problem in words.
     """
 
     name: str
     size: int
     files: tuple[str, ...] = ()
     sha256: str | None = None
+    announced: str | None = None  # the sha256 that stands beside it
     out_of_band: bool = False
     protocol: int | None = None
     layout: str = "unknown"
@@ -75,6 +76,11 @@ class Report:
         return self.problems[0].what if self.problems else "ok"
 
     @property
+    def loads(self) -> bool:
+        """Whether the tinygrad that this project knows can load it."""
+        return not self.problems and not self.tinygrad
+
+    @property
     def exit_code(self) -> int:
         """0 for `ok`, 1 for what can be read and should not be trusted, 2 for what cannot be read."""
         if not self.problems:
@@ -89,6 +95,7 @@ class Report:
             "jits": [jit.as_json() for jit in self.jits],
             "problems": [{"kind": one.kind, "what": one.what} for one in self.problems],
             "verdict": self.verdict,
+            "loads": self.loads,
         }
 
 
@@ -121,8 +128,9 @@ def _no_collection() -> Iterator[None]:
 
 def _report(place: Place, whole: Whole) -> Report:
     problems: list[Problem] = []
+    names = tuple(file.name for file in place.files)
     sha256 = _checked(place, whole, problems)
-    known: dict[str, Any] = {"files": tuple(file.name for file in place.files), "sha256": sha256}
+    known: dict[str, Any] = {"files": names, "sha256": sha256, "announced": place.sha256}
     try:
         container = container_of(whole)
         machine = _run(whole, container, problems)
@@ -154,12 +162,10 @@ def _missing_pieces(place: Place) -> str:
     return f"fetch its other parts, and {place.name}.sha256, into the same folder"
 
 
-def _checked(place: Place, whole: Whole, problems: list[Problem]) -> str | None:
-    """The sha256 of the whole when there is one to compare it with."""
-    if place.sha256 is None:
-        return None
+def _checked(place: Place, whole: Whole, problems: list[Problem]) -> str:
+    """The sha256 of the whole, compared with the one beside it where there is one."""
     found = whole.sha256()
-    if found != place.sha256:
+    if place.sha256 not in (None, found):
         problems.append(Problem("checksum", f"wrong sha256: expected {place.sha256}, got {found}"))
     return found
 

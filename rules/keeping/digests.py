@@ -99,6 +99,7 @@ class Digests:
         self._doubted: Table = {}
         self.looked_at: dict[str, Stamp] = {}
         self.reads = 0  # files that were read
+        self.keeps = True  # past this process
         self.contradicted: dict[str, tuple[str, str]] = {}  # path → sha256 remembered, and found
 
     def look(self, path: Path | str) -> Stamp:
@@ -191,7 +192,7 @@ class Digests:
             for path in ripe:
                 del self._pending[path]
         lines = [_line(path, one) for path, one in ripe.items() if self._still(path, one)]
-        if lines:
+        if lines and self.keeps:
             self._append("".join(lines))
 
     def _append(self, lines: str) -> None:
@@ -230,7 +231,7 @@ class Digests:
                     inode, size, mtime, ctime, sha256, *path = json.loads(line)
                     if isinstance(sha256, str):
                         table[path[0] if path else inode] = (Stamp(inode, size, mtime, ctime), sha256)
-        if lines > 1000 and lines > 2 * len(table):
+        if self.keeps and lines > 1000 and lines > 2 * len(table):
             with contextlib.suppress(OSError):  # as in `_append`
                 self._compact(table)
         return table

@@ -12,7 +12,7 @@ from typing import Final
 
 from rules.errors import SourceError
 from rules.keeping import files
-from rules.networks.onnxfile import DAMAGED, Field, GraphReader, TensorSpec, Wire
+from rules.networks.onnxfile import DAMAGED, Field, GraphReader, TensorSpec, Undeclared, Wire
 from rules.networks.operators import ALL_INPUTS
 
 GRAPH: Final = 7
@@ -100,7 +100,10 @@ class _Flow:
 
     def _is_computed(self, node: _Node) -> bool:
         """Whether all branches declare the same fixed shapes, between which a kernel can choose."""
-        first, *others = [self._outputs(graph) for graph in node.graphs] or [[]]
+        try:
+            first, *others = [self._outputs(graph) for graph in node.graphs] or [[]]
+        except Undeclared:
+            return False
         fixed = all(isinstance(size, int) for spec in first for size in spec.shape)
         return bool(others) and fixed and all(other == first for other in others)
 

@@ -6,6 +6,7 @@ somebody else's: depth, count and text are bounded, and whatever does not fit is
 
 import base64
 import binascii
+import contextlib
 import io
 import math
 import os
@@ -274,6 +275,16 @@ class Graph:
     initialized: set[str] = field(default_factory=set)
 
 
+class Undeclared(SourceError):
+    """A value of a sound file whose type or shape the file does not tell."""
+
+    def __init__(self, file: str, cause: str) -> None:
+        super().__init__(
+            f"{file}: {cause}, expected a tensor with a type and a shape",
+            fix="export the model again so that it declares both",
+        )
+
+
 class GraphReader:
     """Reads graphs and what they are made of, and tallies operators and weights of all of them."""
 
@@ -296,10 +307,11 @@ class GraphReader:
                 case 5:
                     graph.initialized.add(self.weigh(self.tensor(part)))
                     self.initializers += 1
-                case 11:
-                    self.add(graph.inputs, part, "input")
-                case 12:
-                    self.add(graph.outputs, part, "output")
+                case 11 | 12:
+                    values, what = (graph.inputs, "input") if part.number == 11 else (graph.outputs, "output")
+                    # A branch need not say what it takes and gives: that follows from its nodes.
+                    with contextlib.suppress(*((Undeclared,) if depth else ())):
+                        self.add(values, part, what)
                 case 15:
                     graph.initialized.add(self.scattered(part))
         return graph
@@ -434,7 +446,7 @@ class GraphReader:
         """Read a TypeProto; only tensors can enter a compile."""
         tensors = [part for part in self.wire.message(kind) if part.number == 1] if kind else []
         if len(tensors) != 1:
-            raise self.wire.damage(f"{what} is not a tensor, expected a tensor with a type and a shape")
+            raise Undeclared(self.wire.name, f"{what} is not a tensor")
         dtype, shape = 0, None
         for part in self.wire.message(tensors[0]):
             if part.number == 1:
@@ -442,7 +454,7 @@ class GraphReader:
             elif part.number == 2:
                 shape = self.shape(part, what)
         if shape is None:
-            raise self.wire.damage(f"{what} has no shape, expected a tensor with a type and a shape")
+            raise Undeclared(self.wire.name, f"{what} has no shape")
         return TensorSpec(self.dtype(dtype, what)[0], shape)
 
     def shape(self, found: Field, what: str) -> tuple[int | str, ...]:

@@ -17,6 +17,7 @@ from rules.sources.beside import Beside, missing
 from rules.url import printable, scrubbed
 
 TIMEOUT_S = 600
+UNREACHED = ("Retrying", "onnection", "timed out")  # in what pip says where no index answered
 
 
 def files(options: Mapping[str, object], base: Path) -> Mapping[str, Path]:
@@ -73,6 +74,16 @@ def _unpack(archive: zipfile.ZipFile, member: str, final: Path) -> None:
         raise SourceError(f"{member}: cannot be unpacked: {error}", fix="name another version") from None
 
 
+def _advice(said: list[str]) -> str:
+    """What helps, by what pip said: an index that answered is no matter of the network."""
+    text = " ".join(said)
+    if "from versions: none" in text and not any(word in text for word in UNREACHED):
+        return "correct the package's name, or see that the index that pip asks has it for this Python"
+    if "from versions:" in text and "from versions: none" not in text:
+        return "name one of the versions that pip lists"
+    return "check the network, then try again"
+
+
 def _full(folder: Path) -> str:
     return f"{folder} has no more room" if space.free(folder) == 0 else ""
 
@@ -88,7 +99,5 @@ def _download(requirement: str, scratch: Path) -> Path:
     if ran.returncode or len(wheels) != 1:
         said = ran.stderr.decode("utf-8", "replace").strip().splitlines()
         cause = printable(scrubbed(said[-1])) if said else "no wheel came"
-        raise SourceError(
-            f"{requirement}: pip could not fetch it: {cause}", fix="check the network, then try again"
-        )
+        raise SourceError(f"{requirement}: pip could not fetch it: {cause}", fix=_advice(said))
     return wheels[0]

@@ -10,10 +10,9 @@ answer is a single byte; a connection that closes without one belongs to a child
 
 import json
 import os
-import signal
 import socket
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from tinygrad import Device
@@ -27,12 +26,15 @@ Work = Callable[[str, str], None]
 
 
 def serve(descriptor: int, work: Work) -> int:
-    """Serve jobs until the other end closes; `work(request, result)` does one."""
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # children are reaped by the kernel
+    """Serve jobs until the other end closes; `work(request, result)` does one.
+
+    Every child is waited for, so that its processor time is counted as its starter's.
+    """
     control = socket.socket(fileno=descriptor)
     Device[Device.DEFAULT].synchronize()  # opens the device: two signals that nothing here ever moves
     before = memory.shared()
     first, server = True, os.getpid()
+    children: set[int] = set()
     while job := _next(control):
         message, answer, log = job
         if first:
@@ -41,14 +43,23 @@ def serve(descriptor: int, work: Work) -> int:
                 return 1
             first = False
             memory.let_go(before)
-        elif os.fork() == 0:
+        elif child := os.fork():
+            children.add(child)
+        else:
             control.close()
             parent.mind(server)
             _redirect(log)
             os._exit(0 if _do(message, work, answer) else 1)
         os.close(answer)
         os.close(log)
+        children -= _ended(children, os.WNOHANG)
+    _ended(children, 0)
     return 0
+
+
+def _ended(children: Iterable[int], options: int) -> set[int]:
+    """Those that have ended and are now reaped; see waitpid(2) for `options`."""
+    return {child for child in children if os.waitpid(child, options)[0]}
 
 
 def _next(control: socket.socket) -> tuple[dict[str, Any], int, int] | None:

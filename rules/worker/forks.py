@@ -1,6 +1,5 @@
 """Work done side by side by forks of this process, which have all that it has; each answers over a pipe."""
 
-import contextlib
 import os
 import pickle
 import selectors
@@ -80,8 +79,7 @@ def _said(forks: Sequence[Fork]) -> list[bytes]:
                     continue
                 selector.unregister(key.fd)
                 os.close(key.fd)
-                with contextlib.suppress(ChildProcessError):  # a resident worker's children reap themselves
-                    os.waitpid(key.data, 0)
+                os.waitpid(key.data, 0)
     return [bytes(one) for one in said.values()]
 
 
