@@ -16,6 +16,7 @@ from rules.step import Step
 from rules.workspace import Workspace
 
 NEVER_BUILT = "never built"
+FOLLOWS = "follows "
 
 
 def is_litter(name: str) -> bool:
@@ -146,7 +147,7 @@ class Judge:
         record = self.record(step)
         if waiting:
             state = State.UNKNOWN if record else State.STALE
-            reasons = [Reason(f"follows {one.task}") for one in waiting]
+            reasons = [Reason(FOLLOWS + one.task) for one in waiting]
             return Decision(step, state, tuple(reasons if record else [self._unrecorded(step), *reasons]))
         try:
             content = self.content(step)

@@ -300,7 +300,8 @@ def _reference(raw: Table, keys: Keys, target: str, name: object) -> Iterator[Pr
     if isinstance(name, str) and name not in known:
         some = ", ".join(sorted(known)[:12]) or "none yet"
         expected = f"the name of a [{target}.NAME] table ({some}{', …' if len(known) > 12 else ''})"
-        yield Problem(keys, shown(name), expected, flags.nearest(name, known))
+        others = [other for other in known if (target, other) != keys[:2]]
+        yield Problem(keys, shown(name), expected, flags.nearest(name, others))
 
 
 def _machine_problems(raw: Table, machine: str) -> Iterator[Problem]:

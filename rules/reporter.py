@@ -115,7 +115,9 @@ def _why(task: Task) -> str:
     action = task.actions[0]  # ours: a bound method of the yard, and the step
     why = getattr(getattr(getattr(action, "py_callable", None), "__self__", None), "why", None)
     reason = why(*action.args) if why else ""
-    return f"  {reason:.{REASON_WIDTH}}" if reason else ""
+    if len(reason) > REASON_WIDTH:
+        reason = reason[: REASON_WIDTH - 1] + "…"
+    return f"  {reason}" if reason else ""
 
 
 class Live:

@@ -186,9 +186,11 @@ class Yard:
 
     def why(self, step: "Step") -> str:
         """The first reason for building a step that has been built before; nothing for a new one."""
-        from rules.decide import NEVER_BUILT
+        with alone:
+            from rules.commands import wording
+            from rules.decide import NEVER_BUILT
 
-        reasons = map(str, self.graph.judge.decide(step).reasons)
+        reasons = map(wording.told, self.graph.judge.decide(step).reasons)
         return next((reason for reason in reasons if reason != NEVER_BUILT), "")
 
     def are_fresh(self, steps: Iterable["Step"]) -> bool:
@@ -203,7 +205,9 @@ class Yard:
         try:
             build(step, self.graph.judge, self.workspace, force=self.force)
         except YardError as error:
-            return TaskFailed(str(error))
+            owner = step.model or step.task
+            named = error.what.startswith((f"{owner}:", f"{step.task}:"))
+            return TaskFailed(str(error) if named else f"{owner}: {error}")
         self.made += 1
         return None
 

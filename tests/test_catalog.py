@@ -396,6 +396,7 @@ MISTAKES = {
         ["absent"],
     ),
     "unknown origin": ('from = "v22"', 'from = "v222"', "from", "release.v23.from", ["did you mean v22?"]),
+    "origin near itself": ('from = "v22"', 'from = "v21"', "from", "release.v23.from", ["did you mean v22?"]),
     "origin cycle": (
         'contract = "warp"',
         'from = "v23"',

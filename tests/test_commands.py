@@ -228,8 +228,37 @@ def test_why_of_a_release_names_the_cause_upstream(released):
     lines = released.says("why", "release:v22").splitlines()
     record.write_bytes(kept)
     assert lines == [
-        "release:v22: not known yet: it follows parts:d; follows manifest:v22",
+        "release:v22: not known yet: it follows parts:d, manifest:v22",
         "parts:d: never built",
+    ]
+
+
+def test_a_line_names_a_few_of_the_steps_that_a_release_follows(released):
+    record = released.artifacts / "results" / "d_source.json"
+    kept = record.read_bytes()
+    record.unlink()
+    lines = {line.split()[0]: line for line in released.says("outdated").splitlines()}
+    followed = released.outdated()["release:v22"]["reasons"]
+    record.write_bytes(kept)
+    assert lines["release:v22"].endswith("follows pkl:d, parts:d, manifest:v22")
+    assert len(followed) == 3
+
+
+def test_a_run_says_why_in_the_words_of_outdated_and_names_the_model_that_fails(project):
+    project.edit("seed = 1", "seed = 3")
+    assert "…  onnx:a  seed 1 → 3\n" in project.run("onnx:a").stdout
+    source = '{ kind = "generated", architecture = "generic-mlp", seed = 3, width = 4 }'
+    project.edit(source, '{ kind = "file", path = "nowhere", format = "generic" }')
+    assert "\na: " + str(project.folder / "nowhere") in project.run("onnx:a").stdout
+
+
+def test_a_run_with_nothing_to_do_still_says_what_it_leaves_alone(project):
+    project.made()
+    project.says("ignore", "pkl:a")
+    lines = project.says().splitlines()
+    assert lines == [
+        "!  pkl:a  ignored (doit forget pkl:a takes that back)",
+        "0 made, 5 up to date, 1 ignored",
     ]
 
 
@@ -264,7 +293,7 @@ def test_why_names_old_and_new_and_that_nothing_else_changed(project):
 def test_why_of_a_step_tells_the_cause_upstream(project):
     project.edit("seed = 1", "seed = 3")
     lines = project.says("why", "a", "pkl").splitlines()
-    assert lines[0] == "pkl:a: not known yet: it follows onnx:a; follows candidate:a"
+    assert lines[0] == "pkl:a: not known yet: it follows onnx:a, candidate:a"
     assert lines[1] == "onnx:a: seed 1 → 3; nothing else"
 
 
@@ -477,6 +506,8 @@ def test_options_stand_anywhere(project):
         (["outdated", "a=b"], "a=b: no such task"),
         (["pkl:a", "--bogus"], "unknown option --bogus"),
         (["outdatd"], "did you mean outdated?"),
+        (["-n", "x"], "got 'x'\n  → doit run --help says what it takes"),
+        (["dumpdb"], ".doit.db: there is no database, records tell what was built\n  → doit why ID"),
     ],
 )
 def test_a_wrong_command_line_is_refused_in_a_sentence(project, words, told):

@@ -117,7 +117,7 @@ def test_indices_lie_within_their_table_and_ranges_are_the_catalog_s(tmp_path: P
     assert compiling.feed("m", path, found, {}) == {"i": [0, ROWS - 1]}
     assert compiling.feed("m", path, found, {"i": [1, 3]}) == {"i": [1, 3]}
     for name, low, high in (("i", 0, ROWS), ("i", 3, 1), ("j", 0, 1)):
-        with pytest.raises(SourceError, match=rf"m: feed\.{name} is {low} to {high}, expected an input of i"):
+        with pytest.raises(SourceError, match=rf"m: feed\.{name}: "):
             compiling.feed("m", path, found, {name: [low, high]})
     nodes = [made("Tanh", "x", "a"), made("Gather", "a", "i", "y", axis=1)]
     path = saved(tmp_path / "n.onnx", nodes, X | I4, (2, 4))

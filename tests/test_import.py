@@ -675,6 +675,12 @@ def test_a_new_folder_has_all_it_needs_and_nothing_is_written_over(tmp_path, mon
     assert kept.read_text() == "mine too"
 
 
+def test_init_says_what_to_type_next(tmp_path, monkeypatch):
+    monkeypatch.delenv("MODELS_WORKSPACE", raising=False)
+    assert doit(tmp_path, "init", "yard")[1].splitlines()[-1].startswith("next: cd yard, then doit builds")
+    assert doit(tmp_path, "init", "yard")[1] == "yard: everything is laid out already\n"
+
+
 def test_the_new_folder_is_one_that_doit_can_list(tmp_path, monkeypatch):
     monkeypatch.delenv("MODELS_WORKSPACE", raising=False)
     lay_out(tmp_path / "yard", None, [])

@@ -469,6 +469,7 @@ def test_what_doit_makes_keeps_its_names(project, folder):
     ("words", "said"),
     [
         (["nowhere"], "nowhere: no such folder"),
+        (["."], "no driving model's artifact is in it"),
         ([], "too few arguments"),
         (["in", "more"], "too many arguments: more"),
         (["in", "--release", "v32"], "v32: no such release in the catalog → did you mean v23?"),

@@ -143,4 +143,5 @@ class Parser(CmdParse):  # type: ignore[misc]
             return one.str2type(text)
         except CmdParseError:
             right = f"one of {', '.join(one.choices)}" if one.choices else VALUES[one.type]
-            raise UsageError(f"{self.command}: {name}: expected {right}, got {text!r}") from None
+            what = f"{self.command}: {name}: expected {right}, got {text!r}"
+            raise UsageError(what, fix=f"{self.command} --help says what it takes") from None

@@ -53,7 +53,8 @@ def read(source: str) -> str:
             raw = file.read(LIMIT + 1)
     except OSError as error:
         raise WorkspaceError(
-            f"{source}: cannot be read: {error.strerror}", fix="name a log that exists"
+            f"{source}: cannot be read: {error.strerror}",
+            fix="name a file; doit's logs are in artifacts/logs/",
         ) from None
     if len(raw) > LIMIT:
         raise WorkspaceError(

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shlex
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -32,8 +33,15 @@ class Init(Command):
         for one in maps:
             if not one.is_file():
                 raise UsageError(f"{one}: no such file", fix="name a source map")
-        for path in lay_out(Path(operands[0] if operands else "."), options["workspace"], maps):
+        folder = Path(operands[0] if operands else ".")
+        made = lay_out(folder, options["workspace"], maps)
+        for path in made:
             print(printable(path))
+        there = "" if folder == Path() else f"cd {shlex.quote(printable(folder))}, then "
+        if not made:
+            print(f"{printable(folder)}: everything is laid out already")
+        elif folder / CATALOG in made:
+            print(f"next: {there}doit builds the example, doit add FILE adds a model of yours")
         return 0
 
 

@@ -37,7 +37,7 @@ class Reconcile(CatalogCommand):
 
     def act(self, options: dict[str, Any], operands: list[str]) -> int:
         """Reconcile and tell. Raises YardError."""
-        from rules.releasing.reconcile import reconcile, strangers
+        from rules.releasing.reconcile import ARTIFACT, holds_artifacts, reconcile, strangers
 
         folder = Path(operands[0]).resolve()
         graph = self.yard(options).graph
@@ -49,6 +49,11 @@ class Reconcile(CatalogCommand):
             kept = graph.workspace.hidden / "reconcile"
             done = reconcile(folder, naming, known, kept=kept, dry=options["dry_run"])
             left = strangers(folder, naming)
+            if not done and not holds_artifacts(folder):
+                raise ArtifactError(
+                    f"{folder}: no driving model's artifact is in it, expected ID{ARTIFACT} files",
+                    fix="name the folder that was handed over",
+                )
         for line in [*done, *(f"{one}: no model of {release.name}, left as it is" for one in left)]:
             print(printable(line))
         verb = "would be changed (--dry-run)" if options["dry_run"] else "changed"

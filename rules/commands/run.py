@@ -5,11 +5,13 @@ import inspect
 import shlex
 import signal
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from doit.cmd_run import Run as DoitRun
 from doit.cmdparse import CmdParse, CmdParseError, DefaultUpdate
 
+from rules.backend import RecordsBackend
 from rules.builders import watched
 from rules.commands.arguments import VERIFY, UsageError
 from rules.commands.command import INTERRUPTED, AnyOrder
@@ -76,11 +78,14 @@ class Run(AnyOrder, DoitRun):  # type: ignore[misc]
             return None
         with contextlib.chdir("."):  # a relative --file is looked up once more, by doit
             self.loader.setup(params)
-        config = self.loader.load_doit_config()
+            config = self.loader.load_doit_config()
+            database = Path(config.get("dep_file") or params["dep_file"]).absolute()
         yard = config.get("yard")
         # A dodo.py with tasks of its own among the defaults is doit's to decide.
         if yard is None or config.get("default_tasks") != yard.catalog.default_tasks:
             return None
+        if RecordsBackend(str(database), None).ignored:
+            return None  # the run says what it leaves alone
         found: int | None = yard.glance()
         return found
 

@@ -4,11 +4,13 @@ import datetime
 from typing import Any
 
 from rules.counting import counted
-from rules.decide import Decision, Reason, State
+from rules.decide import FOLLOWS, Decision, Reason, State
 from rules.keeping.records import Record
 from rules.step import Step
 from rules.workspace import Workspace
 
+CODE = ("worker", "asked_by", "made_by", "gates.sources")  # settings that are digests of modelyard's own code
+MOST = 3  # steps that a line names as followed
 UNITS = (("day", 86_400), ("hour", 3_600), ("minute", 60))
 
 
@@ -26,12 +28,21 @@ def subject(what: str) -> str:
 
 def told(reason: Reason) -> str:
     """One reason, in words."""
-    return str(Reason(subject(reason.what), reason.old, reason.new))
+    what = subject(reason.what)
+    return str(Reason(f"modelyard's code ({what})" if what in CODE else what, reason.old, reason.new))
 
 
 def line(decision: Decision) -> str:
-    """All reasons of a decision, on one line."""
-    return "; ".join(told(reason) for reason in decision.reasons)
+    """All reasons of a decision, on one line; of many steps that it follows, the first few."""
+    upstream = [r.what.removeprefix(FOLLOWS) for r in decision.reasons if r.what.startswith(FOLLOWS)]
+    others = [told(reason) for reason in decision.reasons if not reason.what.startswith(FOLLOWS)]
+    return "; ".join([*others, *([FOLLOWS + _few(upstream)] if upstream else [])])
+
+
+def _few(tasks: list[str]) -> str:
+    if len(tasks) <= MOST:
+        return ", ".join(tasks)
+    return f"{', '.join(tasks[: MOST - 1])} and {len(tasks) - MOST + 1} more"
 
 
 def as_json(decision: Decision) -> dict[str, Any]:

@@ -86,7 +86,7 @@ def _file(table: Mapping[str, Any], name: str, base: Path) -> Path | None:
     path = base / Path(table[name]).expanduser()
     if not path.is_file():
         raise CatalogError(
-            f"store.{name}: expected a file, got {path}", fix=f"correct store.{name}, or make it"
+            f"models.toml: store.{name}: {path}: no such file", fix=f"correct store.{name}, or make the file"
         )
     return path
 

@@ -371,8 +371,8 @@ def _size(file: Path, force: bool) -> int:
     size = file.stat().st_size
     if not force and not needs_parts(size):
         raise ArtifactError(
-            f"{file}: needs no parts: expected more than {LIMIT} bytes, got {size}",
-            fix="publish the file whole, or force the split",
+            f"{file}: needs no parts: expected more than {LIMIT:,} bytes, got {size:,}",
+            fix=f"publish the file whole, or doit split {file} --force",
         )
     return size
 

@@ -135,6 +135,11 @@ def strangers(folder: Path, naming: Naming) -> list[str]:
     return sorted(one for one in _by_id(_listing(folder)) if one not in ours)
 
 
+def holds_artifacts(folder: Path) -> bool:
+    """Whether `folder` has an artifact of a driving model, or a part of one."""
+    return bool(_by_id(_listing(folder)))
+
+
 def planned(folder: Path, naming: Naming, known: Known, placed: Mapping[str, str]) -> Plan:
     """What `reconcile` would do; `placed` are digests by name of what it did before. Raises ArtifactError."""
     everything = _everything(folder)

@@ -46,14 +46,16 @@ def feed(
     ranges = {name: [0.0, size - 1.0] for name, size in tables.items() if size}
     for name, (low, high) in declared.items():
         least, most = ranges.get(name, (low, high))
-        if name not in found.summary.inputs or not least <= low <= high <= most:
-            expected = (
-                f"within {least:g} to {most:g}, which it indexes" if name in ranges else "low, then high"
-            )
+        fix = f"correct models.{model_id}.feed in models.toml"
+        if name not in found.summary.inputs:
             inputs = ", ".join(found.summary.inputs)
+            raise SourceError(f"{model_id}: feed.{name}: no such input, expected one of {inputs}", fix=fix)
+        if not least <= low <= high <= most:
+            expected = (
+                f"from {least:g} to {most:g}, which it indexes" if name in ranges else "the lower first"
+            )
             raise SourceError(
-                f"{model_id}: feed.{name} is {low:g} to {high:g}, expected an input of {inputs}, {expected}",
-                fix=f"correct models.{model_id}.feed in models.toml",
+                f"{model_id}: feed.{name}: found {low:g} to {high:g}, expected {expected}", fix=fix
             )
         ranges[name] = [low, high]
     for name in tables.keys() - ranges.keys():
