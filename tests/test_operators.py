@@ -119,7 +119,7 @@ WRONG = {
     "asinh": (node("Asinh", 20, [HALF, (3, 8)]), "expected .*, got -inf"),
     "argmin-uint8": (node("ArgMin", 13, [UINT8, (3, 4)]), "ArgMin of opset 13 wrongly"),
     "reducemean-int": (node("ReduceMean", 13, [INT32, (2, 3)], axes=[1]), "ReduceMean of opset 13 wrongly"),
-    "gather-table": (node("Gather", 13, (4, 3), I([[0, -1], [2, 1]])), "cannot run Gather of opset 13"),
+    "slice-few": (node("Slice", 13, (3, 4), I([0]), I([2])), "cannot run Slice of opset 13"),
     "attention-groups": (
         node("Attention", 23, (2, 4, 3, 8), (2, 2, 5, 8), (2, 2, 5, 8)),
         "Attention .* wrongly",
@@ -137,6 +137,12 @@ RIGHT = {
     "scatternd": node("ScatterND", 18, (5, 3), [INT64, (4, 1)], (4, 3)),
     "scatterelements": node("ScatterElements", 18, (5, 3), [INT64, (4, 3)], (4, 3), axis=0, reduction="add"),
     "gather": node("Gather", 13, (4, 3), [INT64, (2, 2)]),
+    "gather-table": node("Gather", 13, (4, 3), I([[0, -1], [2, 1]])),
+    "groupnorm-18": node("GroupNormalization", 18, (2, 6, 4), F([0.5, 2]), F([1, -1]), num_groups=2),
+    "groupnorm-21": node(
+        "GroupNormalization", 21, (2, 4, 4), F([0.5, 2, 1, 3]), F([1, -1, 0, 2]), num_groups=2
+    ),
+    "einsum-rest": node("Einsum", 12, (2, 3, 4), (4, 5), equation="...i,ij->...j"),
     "gathernd": node("GatherND", 13, CUBE, [INT64, (2, 1)], batch_dims=1),
     "onehot": node("OneHot", 11, [INT64, (3,)], I(5), F([0, 1])),
     "resize": node("Resize", 13, IMAGE, None, SCALES, mode="linear"),

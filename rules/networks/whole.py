@@ -16,10 +16,10 @@ def loaded(path: Path, shapes: Mapping[str, Sequence[int]] | None = None) -> Any
     import onnx
 
     model = onnx.load(path, load_external_data=False)
-    beside = outside.names(path)
-    for tensor in _tensors(model):
-        if tensor.data_location == onnx.TensorProto.EXTERNAL:
-            _read_in(tensor, path.parent, beside)
+    kept = [one for one in _tensors(model) if one.data_location == onnx.TensorProto.EXTERNAL]
+    beside = outside.names(path) if kept else []
+    for tensor in kept:
+        _read_in(tensor, path.parent, beside)
     for value in model.graph.input:
         for dimension, size in zip(
             value.type.tensor_type.shape.dim, (shapes or {}).get(value.name, ()), strict=False

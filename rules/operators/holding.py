@@ -85,7 +85,7 @@ class Operators:
             plans = {role: known.plan(name) for role, name in names.items()}
             ran = 0
             if not all(known.whole(plan) for plan in plans.values()):
-                answer = Asking(job, networks, shapes or {}).ask(known.nodes())
+                answer = Asking(job, networks, shapes).ask(known.nodes())
                 ran = len(answer.verdicts)
                 for digest, verdict in answer.verdicts.items():
                     if not is_wrong(verdict):
@@ -234,9 +234,9 @@ class Answer:
 class Asking:
     """One model's unknown nodes, taken to both sides."""
 
-    def __init__(self, job: Job, networks: Mapping[str, Path], shapes: Shapes) -> None:
+    def __init__(self, job: Job, networks: Mapping[str, Path], shapes: Shapes | None = None) -> None:
         self.job = job
-        self.shapes = shapes
+        self.shapes = shapes or {}
         self.networks = networks
         self.scratch = job.scratch / GATE
 
