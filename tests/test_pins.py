@@ -130,6 +130,7 @@ def test_no_lock_is_no_pins(lock):
         b'{"format": 1, "models": {"a": {"source": {}, "files": {"m": {"sha256": 3, "size": 1}}}}}',
         b'{"format": 1, "models": {"a": []}}',
         b"\xff\xfe",
+        b"[" * 100_000,
     ],
 )
 def test_a_damaged_lock_is_refused_and_left_alone(lock, content):
