@@ -12,6 +12,7 @@ import os
 from collections.abc import Iterable
 
 from rules.url import hidden
+from rules.url import printable as printable
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
 CHECK = "check the path, its permissions and the free space"
@@ -29,23 +30,6 @@ ADVICE = {
     errno.EISDIR: "name a file in it",
     errno.EMFILE: "allow more open files (ulimit -n)",
 }
-
-
-def printable(text: object) -> str:
-    """A name, or a sentence with names in it, on one line: what a terminal would obey is shown escaped.
-
-    Bytes of a file name that are no UTF-8 are shown as such (`\\xff`); a name can forge no line of ours.
-    """
-    plain = str(text)
-    return plain if plain.isprintable() else "".join(map(_escaped, plain))
-
-
-def _escaped(letter: str) -> str:
-    if letter.isprintable():
-        return letter
-    if 0xDC80 <= ord(letter) <= 0xDCFF:  # how Python holds such a byte (PEP 383)
-        return f"\\x{ord(letter) - 0xDC00:02x}"
-    return letter.encode("unicode_escape").decode()
 
 
 class YardError(Exception):

@@ -602,13 +602,9 @@ def _candidate_reuse() -> Reuse:
 
 
 def _suspicions(found: Mapping[str, Path]) -> str:
-    """Why loading a candidate's files is no good idea, judged without loading them; nothing if it is."""
-    from rules.inspection import inspect
+    from rules.inspection import flaw
 
-    for name, path in found.items():
-        if (report := inspect(path)).problems:
-            return f"{name}: {report.verdict}"
-    return ""
+    return flaw(found.items())
 
 
 def _check_device(unit: Unit) -> None:

@@ -158,9 +158,21 @@ def _hide(found: re.Match[str]) -> str:
     return shown(url.replace("\\/", "/")) + tail
 
 
-def printable(text: str) -> str:
-    """A text on one line, in which nothing steers a terminal."""
-    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+def printable(text: object) -> str:
+    """A name, or a sentence with names in it, on one line: what a terminal would obey is shown escaped.
+
+    Bytes of a file name that are no UTF-8 are shown as such (`\\xff`); a name can forge no line of ours.
+    """
+    plain = str(text)
+    return plain if plain.isprintable() else "".join(map(_escaped, plain))
+
+
+def _escaped(letter: str) -> str:
+    if letter.isprintable():
+        return letter
+    if 0xDC80 <= ord(letter) <= 0xDCFF:  # how Python holds such a byte (PEP 383)
+        return f"\\x{ord(letter) - 0xDC00:02x}"
+    return letter.encode("unicode_escape").decode()
 
 
 def _split(text: str) -> SplitResult | None:

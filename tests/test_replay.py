@@ -5,6 +5,7 @@ import os
 import pickle
 import signal
 import struct
+import subprocess
 import threading
 import time
 import xml.etree.ElementTree as ElementTree
@@ -377,6 +378,29 @@ def test_a_process_that_stops_is_named_frozen_and_ended(job):
     pid = json.loads(Path(job.request["progress"]).read_text())["pid"]
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
+
+
+def test_no_process_is_ended_because_an_artifact_names_it(job, tmp_path):
+    """What is confined may write its sign of life as it likes, and stand still."""
+    lines = [
+        "import json, pathlib, sys, time",
+        "asked = json.loads(pathlib.Path(sys.argv[2]).read_text())",
+        "sign = {'pid': asked['bystander'], 'stage': 'running', 'frame': 3}",
+        "pathlib.Path(asked['progress']).write_text(json.dumps(sign))",
+        "time.sleep(600)",
+    ]
+    (tmp_path / "odd.py").write_text("\n".join(lines))
+    bystander = subprocess.Popen(["sleep", "600"])
+    asked = {**job.request, "bystander": bystander.pid}
+    try:
+        with pytest.raises(ArtifactError, match="frozen while running"):
+            replaying.watched(
+                replace(job, worker=tmp_path / "odd.py", request=asked), {**PATIENCE, "running": 1.0}
+            )
+        assert bystander.poll() is None
+    finally:
+        bystander.kill()
+        bystander.wait()
 
 
 def test_a_process_that_dies_is_named_gone(job):

@@ -119,7 +119,16 @@ def advice(why: str, most: int | None) -> str:
 
 def interrupt_all() -> None:
     """End every child that is watched, as its run is interrupted."""
-    with _lock:
-        living = list(_living)
-    for one in living:
+    for one in _watched_now():
         one.interrupt()
+
+
+def end_all() -> None:
+    """End every child that is watched; whoever waits for one goes on."""
+    for one in _watched_now():
+        one.end()
+
+
+def _watched_now() -> "list[Watched]":
+    with _lock:
+        return list(_living)

@@ -1,5 +1,5 @@
 """What an artifact is and whether it is sound, without unpickling it or importing what it names."""
 
-from rules.inspection.artifact import Report, inspect
+from rules.inspection.artifact import Report, flaw, inspect
 
-__all__ = ["Report", "inspect"]
+__all__ = ["Report", "flaw", "inspect"]

@@ -114,6 +114,14 @@ def inspect(path: Path) -> Report:
         return _report(place, whole)
 
 
+def flaw(found: Iterable[tuple[str, Path]]) -> str:
+    """Why loading an artifact's files, by name, is no good idea, judged without that; nothing if it is."""
+    for name, path in found:
+        if (report := inspect(path)).problems:
+            return f"{name}: {report.verdict}"
+    return ""
+
+
 @contextmanager
 def _no_collection() -> Iterator[None]:
     """Python's cycle collector would walk every description again and again, and free none of them."""

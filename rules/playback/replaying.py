@@ -1,11 +1,8 @@
 """Driving an artifact for a while, as its runtime would, in a child process that is watched."""
 
-import contextlib
 import json
 import math
-import os
 import shutil
-import signal
 import statistics
 import tempfile
 import threading
@@ -18,6 +15,7 @@ from typing import Any
 from rules import toolchain
 from rules.builders import local, package
 from rules.builders.job import Job
+from rules.builders.watched import end_all
 from rules.catalog import Camera, FlagSet, Toolchain
 from rules.counting import counted
 from rules.errors import ArtifactError, CatalogError, YardError
@@ -265,11 +263,13 @@ class Sign:
 
     @classmethod
     def read(cls, path: Path, before: "Sign") -> "Sign":
-        """The latest sign; `before` when there is none, or it is just being written."""
+        """The latest sign; `before` when there is none, it is just being written, or it is none of ours."""
         try:
-            return replace(cls(), **json.loads(files.read(path)))
-        except (OSError, ValueError):
+            sign = replace(cls(), **json.loads(files.read(path)))
+            sound = type(sign.pid) is int and type(sign.frame) is int and sign.stage in PATIENCE
+        except (OSError, ValueError, TypeError, RecursionError):
             return before
+        return sign if sound else before
 
 
 def watched(job: Job, patience: Mapping[str, float] = PATIENCE) -> dict[str, Any]:
@@ -287,7 +287,7 @@ def watched(job: Job, patience: Mapping[str, float] = PATIENCE) -> dict[str, Any
         sign, stuck = _watch(thread, Path(job.request["progress"]), patience)
     finally:
         if thread.is_alive():
-            _kill(Sign.read(Path(job.request["progress"]), sign))
+            end_all()  # the sign's process is what an artifact may have written there
         thread.join()
     if stuck:
         raise ArtifactError(f"{job.label}: {stuck}", fix=f"doit diagnose {job.log}")
@@ -330,12 +330,6 @@ def _state(pid: int) -> str:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
         return ""
-
-
-def _kill(sign: Sign) -> None:
-    if sign.pid:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(sign.pid, signal.SIGKILL)
 
 
 def _named(job: Job, error: ArtifactError, sign: Sign, heard: int) -> ArtifactError:

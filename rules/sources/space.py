@@ -1,5 +1,7 @@
 """How much may be written: what is announced has to fit, before its first byte is asked for."""
 
+import errno
+import os
 import shutil
 from pathlib import Path
 
@@ -20,6 +22,8 @@ def lacking(folder: Path, size: int) -> str:
     """Why a file of `size` bytes does not fit into `folder`; nothing when it does."""
     if size > LARGEST:
         return f"{counted(size, 'byte')} are announced, expected at most {LARGEST:,} of a model"
-    if size > (room := free(folder)):
+    if not (room := free(folder)):
+        return f"{folder}: {os.strerror(errno.ENOSPC)}"
+    if size > room:
         return f"{counted(size, 'byte')} are announced, and {folder} has room for {room:,}"
     return ""
