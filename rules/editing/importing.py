@@ -126,7 +126,7 @@ def run(
     report.homeless = homeless(document, written)
     default = document["defaults"].get("flags")
     used = [document["models"][one].get("flags", default) for one in report.added]
-    report.flags = [one for one in dict.fromkeys(used) if isinstance(one, str)]
+    report.flags = list(dict.fromkeys(one for one in used if isinstance(one, str)))
     return report
 
 
