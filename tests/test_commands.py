@@ -587,7 +587,7 @@ def test_blocks_say_where_a_file_differs(tmp_path):
     [
         ([""], "expected a command or a task, got an empty word"),
         (["pkl:a", ""], "got an empty word"),
-        (["dumpdb"], "doit dumpdb: there is no database"),
+        (["dumpdb"], ": there is no database"),
         (["strace", "pkl:a"], "doit strace: there is no database"),
         (["forget"], "expected a task, got none\n  → doit forget TASK, or doit forget --all"),
     ],
@@ -650,6 +650,7 @@ def test_an_ignored_task_is_told_by_a_run_with_nothing_to_do(project):
     project.says("ignore", "pkl:a")
     for _ in range(2):
         assert project.run().stdout.endswith("0 made, 5 up to date, 1 ignored\n")
+    assert "there is no database" in project.says("dumpdb", code=2)  # though there are marks
 
 
 def test_outdated_and_why_write_nothing(project):

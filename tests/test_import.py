@@ -299,21 +299,24 @@ def test_a_map_under_published_names_adds_nothing(tmp_path):
 # ---- what is left to do by hand
 
 
-WARNED = (
-    "WARNING: no repository is named for the {} of {}: under [defaults] in models.toml, write repository = "
-)
+WARNED = "no repository is named for the {} of {}: under [defaults] in models.toml, write repository = "
 
 
 def test_a_fork_that_nobody_names_is_asked_for_in_one_line(tmp_path):
     write(tmp_path / "a_v22.json", {"pop22": git(REFS[0]), "oak": git(REFS[1])})
     _, out, err = doit(tmp_path, "import", "--source-map", "a_v22.json")
-    warning, written = out.splitlines()[-2:]
+    written, *steps = out.splitlines()[-5:]
     assert (err, written) == ("", "models.toml: written")
-    assert warning.startswith(WARNED.format("2 git sources", "pop22, oak"))
+    assert steps[0].startswith(f"next: 1. {WARNED.format('2 git sources', 'pop22, oak')}")
+    assert [step.partition(": ")[2] for step in steps[1:]] == [
+        "doit flags qcom --against SCRIPT",
+        "doit import --base-manifest FILE",
+        "doit pkl:pop22",
+    ]
     add = ["add", "--ref", REFS[2], "--format", "supercombo"]
-    assert f"\n{WARNED.format('1 git source', 'ash')}" in doit(tmp_path, *add, "--id", "ash")[1]
+    assert f"\nWARNING: {WARNED.format('1 git source', 'ash')}" in doit(tmp_path, *add, "--id", "ash")[1]
     assert "WARNING" not in doit(tmp_path, *add, "--id", "elm", "--repository", "../fork")[1]
-    assert "WARNING" not in doit(tmp_path, "import", "--source-map", "a_v22.json")[1]  # nothing was written
+    assert "next" not in doit(tmp_path, "import", "--source-map", "a_v22.json")[1]  # nothing was written
 
 
 @pytest.mark.parametrize(
@@ -331,16 +334,16 @@ def test_a_repository_that_is_only_an_example_is_asked_for_too(tmp_path, named, 
     (tmp_path / "models.toml").write_text(text)
     write(tmp_path / "a_v22.json", {"pop22": git(REFS[0])})
     code, out, _ = doit(tmp_path, "import", "--source-map", "a_v22.json")
-    assert (code, "WARNING" in out) == (0, warned)
+    assert (code, "no repository is named" in out) == (0, warned)
 
 
 def test_placeholders_that_had_to_be_written_are_listed(tmp_path):
     manifest = write(tmp_path / "names.json", [ENTRY, {"id": "oak", "name": "Oak", "version": "v3"}])
     source_map = write(tmp_path / "m_v22.json", {one: git(REFS[0]) for one in ("pop22", "oak", "elm")})
     _, out, _ = doit(tmp_path, "import", "--source-map", source_map, "--base-manifest", manifest)
-    assert "placeholders: series, released of oak (--base-manifest FILE fills them in)\n" in out
-    assert "placeholders: name, version, series, released of elm (" in out
-    assert "pop22 (" not in out
+    assert "placeholders: series, released of oak\n" in out
+    assert "placeholders: name, version, series, released of elm\n" in out
+    assert "what the maps do not tell of 2 models: doit import --base-manifest FILE\n" in out
 
 
 # ---- source maps
@@ -737,8 +740,8 @@ def test_the_commands_make_a_catalog_from_nothing(tmp_path, maps):
     assert doit(tmp_path, "init", folder)[0] == 0
     words = [f"--source-map={maps[0]}", "--source-map", maps[1], "--dry-run"]
     code, out, _ = doit(folder, "import", *words)
-    assert (code, out.splitlines()[-1]) == (0, "models.toml: not written (--dry-run)")
-    assert doit(folder, "import", *words[:-1])[1].endswith("models.toml: written\n")
+    assert code == 0 and "\nmodels.toml: not written (--dry-run)\n" in out
+    assert "\nmodels.toml: written\n" in doit(folder, "import", *words[:-1])[1]
     assert doit(folder, "import", *words[:-1])[1].endswith("models.toml: unchanged\n")
     assert len(load(folder / "models.toml").models) == 74
     (file,) = onnx(folder / "in", "supercombo-24", "ash=_")

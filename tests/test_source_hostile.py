@@ -150,6 +150,7 @@ def test_git_is_given_known_protocols_only(
 def test_what_a_user_forbids_git_stays_forbidden(
     fetch: Fetch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    needs("git")
     monkeypatch.setenv("GIT_ALLOW_PROTOCOL", "https")
     assert "transport 'git' not allowed" in refusal(fetch, "git://127.0.0.1:9/x", ABSENT)
 

@@ -65,7 +65,7 @@ class Add(Command):
             print(f"{printable(path)}: {verb}, since names tell roles there")
         print(block(added.id, added.table).strip())
         if not files and not added.has_repository:
-            print(importing.homeless_line([added.id], catalog))
+            print(f"WARNING: {importing.homeless_line([added.id], catalog)}")
         print(f"{catalog}: {'not written (--dry-run)' if dry else 'written'}; next: doit pkl:{added.id}")
         return 0
 

@@ -1,6 +1,6 @@
 """`doit dumpdb`: doit's own, which says so where there is no database to show, as beside any catalog."""
 
-from pathlib import Path
+from dbm import whichdb
 from typing import Any
 
 from doit.cmd_dumpdb import DumpDB as DoitDumpDB
@@ -14,8 +14,8 @@ class DumpDB(AnyOrder, DoitDumpDB):  # type: ignore[misc]
 
     def execute(self, params: Any, args: list[str]) -> int:
         """Show a database. Raises UsageError when there is none."""
-        file = Path(params["dep_file"])
-        if not [*file.absolute().parent.glob(f"{file.name}*")]:
+        file = params["dep_file"]
+        if not whichdb(file):  # what `doit ignore` marked lies beside it, and is none
             raise UsageError(
                 f"doit dumpdb: {file}: there is no database, records tell what was built",
                 fix="doit why ID tells what they say",

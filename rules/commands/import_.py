@@ -47,7 +47,7 @@ class Import(Command):
             print(printable(line))
         changed = report.added or report.updated or report.claimed
         verb = "not written (--dry-run)" if options["dry_run"] else "written" if changed else "unchanged"
-        if report.homeless:
-            print(importing.homeless_line(report.homeless, Path(options["catalog"])))
         print(f"{options['catalog']}: {verb}")
+        for number, step in enumerate(report.steps(options["catalog"]), 1):
+            print(printable(f"{'next: ' if number == 1 else '      '}{number}. {step}"))
         return 1 if report.unusable else 0

@@ -130,7 +130,8 @@ def _check(model_id: str, table: Mapping[str, Any], roles: Mapping[str, Path], t
     from rules.steps.fetch import checked
 
     try:
-        checked(model_id, table.get("type"), roles, tinygrad)
+        files = {final.as_posix(): path for final, path in _copies(roles, Path()).items()}
+        checked(model_id, table.get("type"), files, tinygrad, table.get("shapes"))
     except SourceError as error:
         # The model is not in models.toml, so nothing can be corrected or fetched there.
         absent = "models.toml" in error.fix or "doit onnx:" in error.fix

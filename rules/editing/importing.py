@@ -48,7 +48,21 @@ class Report:
     placed: dict[str, dict[str, str]] = field(default_factory=dict)
     published: list[str] = field(default_factory=list)  # sentences
     placeholders: dict[str, list[str]] = field(default_factory=dict)  # models by the fields made up for them
+    flags: list[str] = field(default_factory=list)  # the sets that what was added is compiled with
     homeless: list[str] = field(default_factory=list)  # models whose commit is in no repository that is named
+
+    def steps(self, catalog: object) -> Iterator[str]:
+        """What is left to do after models were added, in order; nothing where none was."""
+        if self.homeless:
+            yield homeless_line(self.homeless, catalog)
+        if self.added:
+            compare = "; ".join(f"doit flags {one} --against SCRIPT" for one in self.flags)
+            yield f"compare the flags with your runtime's build script: {compare}"
+        if made_up := dict.fromkeys(one for ids in self.placeholders.values() for one in ids):
+            models = counted(len(made_up), "model")
+            yield f"fill in what the maps do not tell of {models}: doit import --base-manifest FILE"
+        if self.added:
+            yield f"build one: doit pkl:{self.added[0]}"
 
     def lines(self) -> Iterator[str]:
         """The report as it is printed."""
@@ -56,7 +70,7 @@ class Report:
         if self.added:
             yield f"added {len(self.added)}: {', '.join(self.added)}"
         for gaps, made_up in self.placeholders.items():
-            yield f"placeholders: {gaps} of {_some(made_up)} (--base-manifest FILE fills them in)"
+            yield f"placeholders: {gaps} of {_some(made_up)}"
         for model_id, keys in self.updated.items():
             yield f"updated {model_id}: {', '.join(keys)}"
         yield from self.kept
@@ -108,7 +122,11 @@ def run(
         )
     catalogtext.write(catalog, text, dry=dry)
     written = [*report.added, *(one for one, keys in report.updated.items() if "source" in keys)]
-    report.homeless = homeless(tomllib.loads(text), written)
+    document = tomllib.loads(text)
+    report.homeless = homeless(document, written)
+    default = document["defaults"].get("flags")
+    used = [document["models"][one].get("flags", default) for one in report.added]
+    report.flags = list(dict.fromkeys(one for one in used if isinstance(one, str)))
     return report
 
 
@@ -121,10 +139,10 @@ def homeless(document: Mapping[str, Any], ids: Iterable[str]) -> list[str]:
     return [one for one, source in sources.items() if "ref" in source and "repository" not in source]
 
 
-def homeless_line(ids: Sequence[str], catalog: Path) -> str:
+def homeless_line(ids: Sequence[str], catalog: object) -> str:
     """What to type so that the commits of these models can be fetched."""
     return (
-        f"WARNING: no repository is named for the {counted(len(ids), 'git source')} of {_some(ids)}: "
+        f"no repository is named for the {counted(len(ids), 'git source')} of {_some(ids)}: "
         f'under [defaults] in {catalog}, write repository = "URL or folder of the fork"'
     )
 
