@@ -11,6 +11,7 @@ import pytest
 from contract import Project, copied_rules, generated, model
 
 from rules.clients import starpilot
+from rules.errors import ArtifactError
 from rules.releasing import parts
 from rules.sources.generated import generate
 
@@ -343,6 +344,33 @@ def test_large_artifacts_enter_a_release_in_parts(yard: Project, tmp_path: Path)
     assert 0 < len(split) <= len(RELEASED)
     assert yard.made(env=environment) == []
     yard.doit()  # the limit is raised again: whole files come back, parts go
+    assert not [name for name in yard.files() if re.search(r"\.p\d\d$|\.sha256$", name)]
+
+
+def test_a_release_may_have_every_artifact_in_parts_that_its_client_verifies(yard: Project) -> None:
+    yard.edit('suffix = "3"', 'suffix = "3"\nparts = "always"')
+    published = [f"{kind}:{release}" for kind in ("manifest", "release") for release in ("v22", "v23")]
+    assert recovered(yard) == sorted([*(f"parts:{one}" for one in RELEASED), *published])
+    folder, whole = yard.path("ready-for-resources/v23"), yard.path("compiled/ash_driving_tinygrad.pkl")
+    file = "ashgrove_driving_tinygrad.pkl"
+    assert {one for one in names(yard, "v23") if one.startswith("ash")} == {f"{file}.p00", f"{file}.sha256"}
+    assert f"ash{file[8:]}" not in names(yard, "v22") and not [n for n in names(yard, "v22") if "p00" in n]
+    sha256, size = parts.digest([whole])
+    assert starpilot.download(folder, "ashgrove") == sha256
+    (listed,) = (
+        one for one in json.loads((folder / "multipart.json").read_text()) if one["id"] == "ashgrove"
+    )
+    assert (listed["size"], listed["sha256"], listed["parts"]) == (size, sha256, [f"{file}.p00"])
+    assert yard.made() == []
+    flipped = bytearray((folder / f"{file}.p00").read_bytes())
+    flipped[1000] ^= 1
+    (folder / f"{file}.p00").unlink()
+    (folder / f"{file}.p00").write_bytes(flipped)
+    with pytest.raises(ArtifactError, match=f"wrong sha256 over {file}.p00: expected {sha256}"):
+        starpilot.download(folder, "ashgrove")
+    assert recovered(yard) == ["release:v23"]
+    yard.edit('parts = "always"', 'parts = "large"')
+    recovered(yard)
     assert not [name for name in yard.files() if re.search(r"\.p\d\d$|\.sha256$", name)]
 
 

@@ -156,9 +156,10 @@ def id_map(
 def download(base: Path, model_id: str) -> str:
     """The sha256 (hex) of the artifact that a client gets from the folder `base`, keeping no file.
 
-    As the client: fetch `.sha256`, probe `.p00`, `.p01` … until one is missing, concatenate, compare length
-    and hash; without parts, take the whole file. Raises ArtifactError when the client would end up with
-    nothing, or with bytes it has no hash for although they came in parts.
+    As the client: take the whole file; where there is none, fetch `.sha256`, probe `.p00`, `.p01` … until one
+    is missing, concatenate, compare length and hash. Raises ArtifactError when the client would end up with
+    nothing, with bytes it has no hash for although they came in parts, or, as it never hashes a whole file,
+    with one that the `.sha256` beside it contradicts.
     """
     whole = base / artifact_name(model_id)
     try:
@@ -177,7 +178,7 @@ def _replay(whole: Path) -> str:
         )
     checksum = whole.with_name(f"{whole.name}.sha256")
     expected = _announced(checksum, whole.name) if checksum.exists() else ""
-    fetched = _probe(whole)
+    fetched = [] if whole.is_file() else _probe(whole)
     if fetched and not expected:
         raise ArtifactError(
             f"{checksum}: expected the checksum of {counted(len(fetched), 'part')}, got nothing",

@@ -51,7 +51,7 @@ def manifest(entries: Sequence[Mapping[str, Any]], name: str, scratch: Path) -> 
 
 @dataclass(frozen=True)
 class Artifact:
-    """What a release takes of one model: its published id, the whole artifact, and its parts, if any."""
+    """What a release takes of one model: its published id, the whole artifact, or `pieces` in its stead."""
 
     published: str
     whole: Output
@@ -70,7 +70,7 @@ class Artifact:
             self.file + piece.name: piece.sha256 for piece in self.pieces if piece.name != CHECKSUM
         }
         checksum = scratch / (self.file + CHECKSUM)
-        checksum.write_text(f"{self.whole.sha256}  {self.file}\n")
+        checksum.write_bytes(parts.checksum_line(self.whole.sha256, self.file))
         return {**found, checksum.name: checksum}
 
     def multipart(self) -> dict[str, Any]:
