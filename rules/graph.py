@@ -551,14 +551,20 @@ class Graph:
             reuse=lambda: NOWHERE,  # it takes no longer to make than to check
         )
 
-    def _assembled(self, release: Release, manifest: Step, upstream: tuple[Step, ...]) -> Step:
+    def _assembled(self, release: Release, listed: Step, upstream: tuple[Step, ...]) -> Step:
         folder = f"ready-for-resources/{release.name}"
         id_map = starpilot.id_map_name(release.name)
+
+        def place(name: str) -> str:
+            inside = f"{folder}/{starpilot.place(release.name, name)}"
+            return f"source-maps/{name}" if name == id_map else inside
 
         def make(scratch: Path, content: Content) -> Made:
             renamed, models = self._names(release), self.catalog.models
             artifacts = [self._artifact(models[one], new, release) for one, new in renamed.items()]
-            made = releasing.assemble(artifacts, self._recorded(f"manifest:{release.name}")[0], scratch)
+            manifest = self._recorded(f"manifest:{release.name}")[0]
+            lost = releasing.unreachable(self.catalog, release)
+            made = releasing.assemble(artifacts, manifest, lost, scratch)
             if not release.suffix:
                 return made
             return Made({id_map: releasing.id_map(renamed, release, scratch), **made.outputs}, made.facts)
@@ -571,11 +577,12 @@ class Graph:
                 "names": self._names(release),
                 "order": list(self._names(release)),
                 "parts": release.parts,
+                "unreachable": releasing.unreachable(self.catalog, release),
                 "made_by": self.toolchains.code(*RELEASE_CODE),
             },
             make=make,
-            place=lambda name: f"source-maps/{name}" if name == id_map else f"{folder}/{name}",
-            after=(*upstream, manifest),
+            place=place,
+            after=(*upstream, listed),
             reuse=lambda: NOWHERE,
             owns=folder,
         )

@@ -75,10 +75,15 @@ def read_checksum(path: Path) -> tuple[str, str]:
         raise ArtifactError(f"{printable(path)}: expected a checksum file, got a link", fix="move it away")
     with _told(path, "cannot be read"), opened(path) as file:
         line = file.read(1024)
+    return parsed_checksum(line, str(path))
+
+
+def parsed_checksum(line: bytes, shown: str) -> tuple[str, str]:
+    """`read_checksum` of what such a file holds; `shown` is its name for people."""
     match = _CHECKSUM.fullmatch(line.decode("utf-8", "replace"))
     if match is None or not files.is_plain(match[2], files.LONGEST):
         raise ArtifactError(
-            f"{path}: not a checksum file: expected '<64 hex digits>  <file name>', got {line[:100]!r}",
+            f"{shown}: not a checksum file: expected '<64 hex digits>  <file name>', got {line[:100]!r}",
             fix="fetch it again, or make it again with `doit split`",
         )
     return match[1], match[2]
