@@ -26,7 +26,7 @@ from rules.networks.openshapes import Shapes
 from rules.networks.outside import ONNX
 from rules.operators import holding
 from rules.releasing import parts
-from rules.sources import beside, kind_of
+from rules.sources import beside, chunks, kind_of
 from rules.step import Made, Step
 from rules.steps import compile as compiling
 from rules.steps import release as releasing
@@ -202,6 +202,7 @@ class Graph:
             files = module.files(unit.source.options, self.base)
         except SourceError as error:  # this model's own trouble: the others are built
             fault = error
+        in_chunks = any(name.endswith(chunks.MARKER) for name in files)
 
         def make(scratch: Path, content: Content) -> Made:
             return fetch(unit.source, self.base, scratch, self.workspace.hidden / "sources")
@@ -243,8 +244,9 @@ class Graph:
             place=place,
             admit=admit,
             objection=objection,
-            reuse=lambda: self._source_reuse(unit),
-            expected=_copies if unit.source.kind == "file" else None,
+            # Nothing tells what the whole of chunks is but joining them, which is as fast as fetching it.
+            reuse=lambda: NOWHERE if in_chunks else self._source_reuse(unit),
+            expected=_copies if unit.source.kind == "file" and not in_chunks else None,
             check=check,
             model=unit.id,
         )
