@@ -29,7 +29,7 @@ from rules.keys import Content
 from rules.networks import onnxfile
 from rules.networks.openshapes import Shapes
 from rules.networks.outside import ONNX
-from rules.sources import beside, kind_of
+from rules.sources import beside, chunks, kind_of
 from rules.step import Made
 from rules.steps import release as releasing
 from rules.steps.fetch import facts, file_name
@@ -339,7 +339,8 @@ class _Surveyor:
             return self._pinned(origin)
         if source.kind == "file":
             files = self.graph.steps[origin.task].files()
-            return {role: self.digests.of(path).sha256 for role, path in files.items()}
+            if not any(name.endswith(chunks.MARKER) for name in files):
+                return {role: self.digests.of(path).sha256 for role, path in files.items()}
         return self._generated(source, base)
 
     def _pinned(self, origin: Origin) -> dict[str, str]:

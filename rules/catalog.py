@@ -136,7 +136,8 @@ class Limits:
 class Release:
     """A namespace of published files; `origin` is the release whose models it holds too.
 
-    `ids` gives published names to model IDs; `after` says which published ID stands right after which.
+    `ids` gives published names to model IDs; `after` says which published ID stands right after which;
+    `parts` says whether every artifact is published in parts, or only one that is too large for a repository.
     """
 
     name: str
@@ -145,6 +146,7 @@ class Release:
     suffix: str
     ids: dict[str, str]
     after: dict[str, str] = field(default_factory=dict)
+    parts: str = "large"
 
 
 @dataclass(frozen=True, slots=True)
@@ -379,6 +381,7 @@ def _release_row(releases: Table, name: str) -> list[Any]:
         table.get("suffix", ""),
         table.get("ids", {}),
         table.get("after", {}),
+        flags.inherited(releases, name, "from", "parts") or "large",
     ]
 
 

@@ -26,7 +26,7 @@ from rules.networks.openshapes import Shapes
 from rules.networks.outside import ONNX
 from rules.operators import holding
 from rules.releasing import parts
-from rules.sources import beside, kind_of
+from rules.sources import beside, chunks, kind_of
 from rules.step import Made, Step
 from rules.steps import compile as compiling
 from rules.steps import release as releasing
@@ -38,7 +38,10 @@ One = TypeVar("One")
 
 MONITORING = "monitoring"
 MONITORING_FOLDER = "driver-monitoring"
-RELEASE_CODE = ("clients/starpilot.py", "steps/release.py", "releasing/namespace.py", "releasing/parts.py")
+RELEASE_CODE = (
+    *("clients/starpilot.py", "steps/release.py", "steps/split.py"),
+    *("releasing/namespace.py", "releasing/parts.py"),
+)
 
 
 @dataclass(frozen=True)
@@ -199,6 +202,7 @@ class Graph:
             files = module.files(unit.source.options, self.base)
         except SourceError as error:  # this model's own trouble: the others are built
             fault = error
+        in_chunks = any(name.endswith(chunks.MARKER) for name in files)
 
         def make(scratch: Path, content: Content) -> Made:
             return fetch(unit.source, self.base, scratch, self.workspace.hidden / "sources")
@@ -240,8 +244,9 @@ class Graph:
             place=place,
             admit=admit,
             objection=objection,
-            reuse=lambda: self._source_reuse(unit),
-            expected=_copies if unit.source.kind == "file" else None,
+            # Nothing tells what the whole of chunks is but joining them, which is as fast as fetching it.
+            reuse=lambda: NOWHERE if in_chunks else self._source_reuse(unit),
+            expected=_copies if unit.source.kind == "file" and not in_chunks else None,
             check=check,
             model=unit.id,
         )
@@ -336,21 +341,26 @@ class Graph:
         return step
 
     def _parts(self, model: Model, verified: Step) -> Step:
-        file = starpilot.artifact_name(model.id)
+        file, rule = starpilot.artifact_name(model.id), self._parts_rule(model)
 
         def make(scratch: Path, content: Content) -> Made:
-            return split.split(self.workspace.path(f"compiled/{file}"), scratch)
+            return split.split(self.workspace.path(f"compiled/{file}"), whole(), rule, scratch)
 
         def check(found: Mapping[str, Path], _: object) -> Mapping[str, Any]:
-            (whole,) = self._recorded(verified.task)
-            return split.check(file, Digest(whole.sha256, whole.size), found)
+            return split.check(file, whole(), rule, found)
+
+        def whole() -> Digest:
+            (output,) = self._recorded(verified.task)
+            return Digest(output.sha256, output.size)
 
         return Step(
             task=f"parts:{model.id}",
             record=f"{model.id}_parts",
-            doc=f"{model.id} in parts, if it is over {parts.LIMIT:,} bytes",
+            doc=f"{model.id} in parts"
+            + ("" if rule == split.ALWAYS else f", if it is over {parts.LIMIT:,} bytes"),
             settings=lambda: {
                 "file": file,  # the checksum names it
+                "parts": rule,
                 "limit": parts.LIMIT,
                 "part_size": parts.PART_SIZE,
                 "made_by": self.toolchains.code("releasing/parts.py", "steps/split.py"),
@@ -361,6 +371,11 @@ class Graph:
             check=check,
             model=model.id,
         )
+
+    def _parts_rule(self, model: Model) -> str:
+        """What the most demanding of the releases that hold a model says."""
+        holding_it = (one for one in self.catalog.releases.values() if model in self.catalog.members(one))
+        return max((one.parts for one in holding_it), key=split.ALWAYS.__eq__, default=split.LARGE)
 
     def _tinygrad(self, unit: Unit) -> Path:
         return toolchain.tinygrad_root(unit.toolchain, self.base)
@@ -538,14 +553,20 @@ class Graph:
             reuse=lambda: NOWHERE,  # it takes no longer to make than to check
         )
 
-    def _assembled(self, release: Release, manifest: Step, upstream: tuple[Step, ...]) -> Step:
+    def _assembled(self, release: Release, listed: Step, upstream: tuple[Step, ...]) -> Step:
         folder = f"ready-for-resources/{release.name}"
         id_map = starpilot.id_map_name(release.name)
 
+        def place(name: str) -> str:
+            inside = f"{folder}/{starpilot.place(release.name, name)}"
+            return f"source-maps/{name}" if name == id_map else inside
+
         def make(scratch: Path, content: Content) -> Made:
             renamed, models = self._names(release), self.catalog.models
-            artifacts = [self._artifact(models[one], new) for one, new in renamed.items()]
-            made = releasing.assemble(artifacts, self._recorded(f"manifest:{release.name}")[0], scratch)
+            artifacts = [self._artifact(models[one], new, release) for one, new in renamed.items()]
+            manifest = self._recorded(f"manifest:{release.name}")[0]
+            lost = releasing.unreachable(self.catalog, release)
+            made = releasing.assemble(artifacts, manifest, lost, scratch)
             if not release.suffix:
                 return made
             return Made({id_map: releasing.id_map(renamed, release, scratch), **made.outputs}, made.facts)
@@ -557,20 +578,23 @@ class Graph:
             settings=lambda: {
                 "names": self._names(release),
                 "order": list(self._names(release)),
+                "parts": release.parts,
+                "unreachable": releasing.unreachable(self.catalog, release),
                 "made_by": self.toolchains.code(*RELEASE_CODE),
             },
             make=make,
-            place=lambda name: f"source-maps/{name}" if name == id_map else f"{folder}/{name}",
-            after=(*upstream, manifest),
+            place=place,
+            after=(*upstream, listed),
             reuse=lambda: NOWHERE,
             owns=folder,
         )
 
-    def _artifact(self, model: Model, published: str) -> releasing.Artifact:
+    def _artifact(self, model: Model, published: str, release: Release) -> releasing.Artifact:
         record = self._record(f"pkl:{model.id}")
         verify.check_released(model.id, record.facts, model.flags)
         (whole,) = record.outputs
-        return releasing.Artifact(published, whole, self._recorded(f"parts:{model.id}"))
+        in_parts = split.is_split(whole.size, release.parts)
+        return releasing.Artifact(published, whole, self._recorded(f"parts:{model.id}") if in_parts else ())
 
     def _record(self, task: str) -> Record:
         record = self.judge.decide(self.steps[task]).record

@@ -53,6 +53,8 @@ class YardReporter:
         with self.lock:
             self.made += 1
             self.line(f"✓  {task.name}  {self._took(task)}")
+            for note in _asked(task, "notes") or ():
+                self.line(f"!  {task.name}  {note}")
 
     def add_failure(self, task: Task, fail: BaseFail) -> None:
         """A step failed, or could not start because one before it failed."""
@@ -112,12 +114,17 @@ class YardReporter:
 
 
 def _why(task: Task) -> str:
-    action = task.actions[0]  # ours: a bound method of the yard, and the step
-    why = getattr(getattr(getattr(action, "py_callable", None), "__self__", None), "why", None)
-    reason = why(*action.args) if why else ""
+    reason = _asked(task, "why") or ""
     if len(reason) > REASON_WIDTH:
         reason = reason[: REASON_WIDTH - 1] + "…"
     return f"  {reason}" if reason else ""
+
+
+def _asked(task: Task, question: str) -> Any:
+    """What the yard answers of a task's step; None of a task that is none of ours."""
+    action = task.actions[0]  # ours: a bound method of the yard, and the step
+    ask = getattr(getattr(getattr(action, "py_callable", None), "__self__", None), question, None)
+    return ask(*action.args) if ask else None
 
 
 class Live:

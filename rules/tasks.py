@@ -197,6 +197,11 @@ class Yard:
         reasons = map(wording.told, self.graph.judge.decide(step).reasons)
         return next((reason for reason in reasons if reason != NEVER_BUILT), "")
 
+    def notes(self, step: "Step") -> list[str]:
+        """What a user should know of what the step has made."""
+        record = self.workspace.records.read(step.record)
+        return [str(one) for one in record.facts.get("notes", ())] if record else []
+
     def are_fresh(self, steps: Iterable["Step"]) -> bool:
         """doit's question about a group."""
         return all(map(self.is_fresh, steps))

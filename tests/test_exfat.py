@@ -78,8 +78,8 @@ def test_what_is_built_there_is_what_is_built_elsewhere(project: Project, tmp_pa
     elsewhere = Project(tmp_path, CATALOG)
     elsewhere.doit()
     assert delivered(project) == delivered(elsewhere)
-    names = sorted(path.name for path in project.path("ready-for-resources/v22").iterdir())
-    assert names == ["model_names_v22.json", "multipart.json", "pop_driving_tinygrad.pkl"]
+    names = sorted(project.files("ready-for-resources/v22"))
+    assert names == ["Versions/model_names_v22.json", "multipart.json", "pop_driving_tinygrad.pkl"]
 
 
 def test_nothing_is_done_twice_and_every_byte_is_right(project: Project) -> None:

@@ -312,12 +312,12 @@ def test_other_ages_are_refused(text: str) -> None:
 # ---- releases that models.toml has no more
 
 
-def released(workspace: Workspace, name: str, *, recorded: bool = True) -> dict[str, Path]:
+def released(workspace: Workspace, name: str, *, recorded: bool = True, flat: bool = True) -> dict[str, Path]:
     """A release that was built once: an artifact, its manifest twice, and the id map."""
     manifest = f"model_names_{name}.json"
     places = {
         "a_driving_tinygrad.pkl": f"ready-for-resources/{name}/a_driving_tinygrad.pkl",
-        manifest: f"ready-for-resources/{name}/{manifest}",
+        manifest: f"ready-for-resources/{name}/{'' if flat else 'Versions/'}{manifest}",
         "map": f"source-maps/model_id_namespace_{name}.json",
     }
     steps = {"release": places, "manifest": {manifest: f"manifests/{manifest}"}}
@@ -361,6 +361,17 @@ def test_a_release_that_is_declared_no_more_goes_as_the_dry_run_tells(
         for one in ("ready-for-resources/v21", "results/v21_release.json", "results/v21_manifest.json")
     }
     assert told["bytes_freed"] > 4000
+
+
+def test_a_folder_in_a_withdrawn_release_goes_with_it(workspace: Workspace, tmp_path: Path) -> None:
+    released(workspace, "v22", flat=False)
+    gc(tmp_path)
+    assert visible(workspace) == {"ready-for-resources", "manifests", "source-maps", "results"}
+    released(workspace, "v22", flat=False)
+    added = workspace.path("ready-for-resources/v22/Versions/notes.txt")
+    added.write_text("mine")
+    assert f"{added.relative_to(workspace.root)}: of no release in models.toml" in gc(tmp_path).stdout
+    assert list(workspace.path("ready-for-resources/v22").rglob("*.*")) == [added]
 
 
 def test_bytes_of_a_withdrawn_release_alone_are_freed_with_it(workspace: Workspace, tmp_path: Path) -> None:

@@ -4,13 +4,18 @@ import json
 import os
 import re
 import shutil
+import urllib.error
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 from contract import Project, copied_rules, generated, model
+from files_server import serving
 
 from rules.clients import starpilot
+from rules.errors import ArtifactError
 from rules.releasing import parts
 from rules.sources.generated import generate
 
@@ -92,7 +97,7 @@ def test_a_display_name_touches_manifests_and_releases_only(yard: Project) -> No
     assert "Poplar 🌳" in manifest
     yard.edit('name = "Poplar 🌳"', 'name = "Pop"')
     recovered(yard)
-    assert "Poplar" not in yard.path("ready-for-resources/v22/model_names_v22.json").read_text()
+    assert "Poplar" not in yard.path("ready-for-resources/v22/Versions/model_names_v22.json").read_text()
 
 
 def test_a_flag_of_one_model_rebuilds_that_model_only_and_going_back_restores(yard: Project) -> None:
@@ -267,7 +272,7 @@ def names(project: Project, release: str) -> set[str]:
 
 def test_releases_side_by_side(everything: Project) -> None:
     own = {"multipart.json"}
-    v22 = {f"{one}_driving_tinygrad.pkl" for one in V22} | own | {"model_names_v22.json"}
+    v22 = {f"{one}_driving_tinygrad.pkl" for one in V22} | own | {"Versions/model_names_v22.json"}
     v23 = {f"{one}_driving_tinygrad.pkl" for one in RELEASED.values()} | own | {"model_names_v23.json"}
     assert names(everything, "v22") == v22
     assert names(everything, "v23") == v23
@@ -283,10 +288,8 @@ def test_manifests_name_what_is_released_in_catalog_order(everything: Project) -
     for release, ids in (("v22", V22), ("v23", list(RELEASED.values()))):
         manifest = everything.path(f"manifests/model_names_{release}.json").read_bytes()
         assert [entry["id"] for entry in starpilot.check_manifest(manifest)] == ids
-        assert (
-            everything.path(f"ready-for-resources/{release}/model_names_{release}.json").read_bytes()
-            == manifest
-        )
+        place = "Versions/model_names_v22.json" if release == "v22" else "model_names_v23.json"
+        assert everything.path(f"ready-for-resources/{release}/{place}").read_bytes() == manifest
 
 
 def test_released_files_are_links_or_share_their_blocks(everything: Project) -> None:
@@ -344,6 +347,80 @@ def test_large_artifacts_enter_a_release_in_parts(yard: Project, tmp_path: Path)
     assert yard.made(env=environment) == []
     yard.doit()  # the limit is raised again: whole files come back, parts go
     assert not [name for name in yard.files() if re.search(r"\.p\d\d$|\.sha256$", name)]
+
+
+def test_a_release_may_have_every_artifact_in_parts_that_its_client_verifies(yard: Project) -> None:
+    yard.edit('suffix = "3"', 'suffix = "3"\nparts = "always"')
+    published = [f"{kind}:{release}" for kind in ("manifest", "release") for release in ("v22", "v23")]
+    assert recovered(yard) == sorted([*(f"parts:{one}" for one in RELEASED), *published])
+    folder, whole = yard.path("ready-for-resources/v23"), yard.path("compiled/ash_driving_tinygrad.pkl")
+    file = "ashgrove_driving_tinygrad.pkl"
+    assert {one for one in names(yard, "v23") if one.startswith("ash")} == {f"{file}.p00", f"{file}.sha256"}
+    assert f"ash{file[8:]}" not in names(yard, "v22") and not [n for n in names(yard, "v22") if "p00" in n]
+    sha256, size = parts.digest([whole])
+    assert starpilot.download(folder, "ashgrove") == sha256
+    (listed,) = (
+        one for one in json.loads((folder / "multipart.json").read_text()) if one["id"] == "ashgrove"
+    )
+    assert (listed["size"], listed["sha256"], listed["parts"]) == (size, sha256, [f"{file}.p00"])
+    assert yard.made() == []
+    flipped = bytearray((folder / f"{file}.p00").read_bytes())
+    flipped[1000] ^= 1
+    (folder / f"{file}.p00").unlink()
+    (folder / f"{file}.p00").write_bytes(flipped)
+    with pytest.raises(ArtifactError, match=f"wrong sha256 over {file}.p00: expected {sha256}"):
+        starpilot.download(folder, "ashgrove")
+    assert recovered(yard) == ["release:v23"]
+    yard.edit('parts = "always"', 'parts = "large"')
+    recovered(yard)
+    assert not [name for name in yard.files() if re.search(r"\.p\d\d$|\.sha256$", name)]
+
+
+def fetching(url: str) -> starpilot.Served:
+    """A resource repository's raw root, asked over HTTP."""
+
+    def opened(path: str) -> BinaryIO | None:
+        try:
+            return urllib.request.urlopen(f"{url}/{path}")
+        except urllib.error.HTTPError as error:
+            if error.code == 404:
+                return None
+            raise
+
+    return starpilot.Served(url, opened)
+
+
+@pytest.mark.parametrize("release", ["v22", "v23"])
+def test_each_generation_finds_its_manifest_and_every_artifact(everything: Project, release: str) -> None:
+    """What lies flat goes into Models, and a folder where its name says."""
+    released = everything.files(f"ready-for-resources/{release}")
+    ids = RELEASED if release == "v23" else dict(zip(V22, V22, strict=True))
+    wholes = {new: everything.path(f"compiled/{old}_driving_tinygrad.pkl") for old, new in ids.items()}
+    with serving() as server:
+        server.files = {f"/{n}" if "/" in n else f"/Models/{n}": one for n, one in released.items()}
+        got = starpilot.installed(fetching(server.url), release)
+        assert got == {new: parts.digest([whole])[0] for new, whole in wholes.items()}
+        asked = [path for _, path, _ in server.requests if "model_names" in path]
+        assert asked == [f"/{'Versions' if release == 'v22' else 'Models'}/model_names_{release}.json"]
+
+
+def test_ids_that_no_earlier_selection_leads_to_are_told(yard: Project) -> None:
+    """`elm` would be `elm3`, which is another's; `ash` is new, so that nobody has selected it."""
+    yard.path("ready-for-resources/v23/multipart.json").unlink()
+    (line,) = (one for one in yard.doit("release:v23").stdout.splitlines() if one.startswith("!"))
+    assert line.startswith("!  release:v23  no earlier selection leads to elmv23: ")
+    assert len(yard.record("v23_release")["facts"]["notes"]) == 1
+    assert yard.record("v22_release")["facts"]["notes"] == []
+
+
+def test_a_flat_folder_is_no_release_to_a_v22_client(everything: Project) -> None:
+    released = everything.files("ready-for-resources/v22")
+    with serving() as server:
+        server.files = {f"/Models/{name.rpartition('/')[2]}": one for name, one in released.items()}
+        with pytest.raises(ArtifactError, match="no compatible manifest: a v22 client asks for Versions/"):
+            starpilot.installed(fetching(server.url), "v22")
+        server.files["/model_names_v22.json"] = released["Versions/model_names_v22.json"]
+        assert list(starpilot.installed(fetching(server.url), "v22")) == V22
 
 
 # ---- doit's own commands

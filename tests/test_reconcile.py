@@ -1,5 +1,6 @@
 """Reconciling a handed-over release folder: names move once, conflicts are refused, kills are survived."""
 
+import contextlib
 import hashlib
 import json
 import os
@@ -295,6 +296,40 @@ def test_a_run_killed_between_two_files_is_finished_by_the_next(tmp_path, monkey
     assert content(killed) == content(whole)
 
 
+@pytest.mark.parametrize("after", range(0, 20, 2))
+def test_a_manifest_elsewhere_and_the_artifacts_are_never_renamed_apart(tmp_path, monkeypatch, after):
+    root, lists = tmp_path / "in", [tmp_path / "manifests"]
+    lists[0].mkdir()
+    for one, its_bytes in (("deeprl3", A), ("deeprl33", B), ("pop2", C)):
+        put(root, one, its_bytes)
+    listed = [entry(one, f"The {one}") for one in ("deeprl3", "deeprl33", "pop2")]
+    (lists[0] / "model_names_v23.json").write_bytes(starpilot.manifest(listed))
+    left = [after]
+
+    def dying(function):
+        def call(*arguments, **options):
+            if left[0] == 0:
+                raise Killed
+            left[0] -= 1
+            return function(*arguments, **options)
+
+        return call
+
+    with monkeypatch.context() as patch:
+        for name in ("link", "rename", "replace", "unlink"):
+            patch.setattr(os, name, dying(getattr(os, name)))
+        with contextlib.suppress(Killed):
+            reconciling.reconcile(root, NAMES, kept=kept(root), lists=lists)
+    reconciling.reconcile(root, NAMES, kept=kept(root), lists=lists)
+    models = json.loads((lists[0] / "model_names_v23.json").read_text())["models"]
+    assert [(one["id"], one["name"]) for one in models] == [
+        ("deeprl33", "The deeprl3"),
+        ("deeprl333", "The deeprl33"),
+        ("pop23", "The pop2"),
+    ]
+    assert content(root) == {pkl("deeprl33"): A, pkl("deeprl333"): B, pkl("pop23"): C}
+
+
 @pytest.fixture
 def half_done(folder, monkeypatch) -> Path:
     """A folder whose reconciling was killed after its first file."""
@@ -396,7 +431,7 @@ def told(project: Project, *words: object, code: int = 0) -> list[str]:
 
 def handed_over(folder: Path) -> Path:
     folder.mkdir(parents=True)
-    files = {"deeprl3": A, "deeprl33": B, "pop2": C, "pop23": C, "rdf2": B, "oak9": A}
+    files = {"deeprl3": A, "deeprl33": B, "pop2": C, "pop23": C, "rdf2": B, "rdfv23": C, "oak9": A}
     for one, its_bytes in files.items():
         put(folder, one, its_bytes)
     (folder / f"._{pkl('pop2')}").write_bytes(b"junk")
@@ -425,12 +460,57 @@ def test_the_command_does_what_its_dry_run_tells_and_no_more_the_second_time(pro
     assert told(project, "../handed over", "--release", "v23") == [*DONE, f"{folder}: changed"]
     after = content(folder)
     kept = {pkl("deeprl33"): A, pkl("deeprl333"): B, pkl("pop23"): C, pkl("rdf23"): B, pkl("oak9"): A}
+    kept[pkl("rdfv23")] = C
     assert {name: one for name, one in after.items() if name.endswith(".pkl")} == kept
     models = json.loads(after["model_names_v23.json"])["models"]
     assert [one["id"] for one in models] == ["rdfv23", "rdf23", "pop23"]
     assert (models[1]["name"], models[1]["version"]) == ("The rdf2", "v11")  # as the catalog has it
     assert told(project, folder) == [DONE[-1], f"{folder}: already as v23 names it"]
     assert content(folder) == after
+
+
+def test_an_entry_without_an_artifact_is_told_and_fails(project, tmp_path):
+    folder = handed_over(tmp_path / "in")
+    (folder / pkl("rdfv23")).unlink()
+    put(folder, "pop23", C, parts=1)  # as good as whole
+    (folder / pkl("pop23")).unlink()
+    (folder / pkl("pop2")).unlink()
+    line = "rdfv23: in the manifest, and no artifact of it here, whole or in parts"
+    said = told(project, folder, "--dry-run", code=1)
+    assert said[-2:] == [line, f"{folder}: would be changed (--dry-run), and lacks 1 artifact"]
+    assert told(project, folder, code=1)[-1] == f"{folder}: changed, and lacks 1 artifact"
+    assert told(project, folder, code=1)[-2:] == [line, f"{folder}: nothing to rename, and lacks 1 artifact"]
+    (folder / f"{pkl('pop23')}.sha256").unlink()  # no client takes parts without it
+    assert told(project, folder, code=1)[-1] == f"{folder}: nothing to rename, and lacks 2 artifacts"
+
+
+@pytest.mark.parametrize("inside", ["ready-for-resources", "ready-for-resources/v23"])
+def test_a_workspace_is_taken_by_its_root_with_its_manifest(project, tmp_path, inside):
+    root = tmp_path / "drive"
+    folder = handed_over(root / inside)
+    manifests = root / "manifests"
+    manifests.mkdir()
+    (folder / "model_names_v23.json").unlink()
+    listed = [entry(one) for one in ("rdfv23", "deeprl3", "deeprl33", "pop2")]
+    (manifests / "model_names_v23.json").write_bytes(starpilot.manifest(listed))
+    before = content(folder), content(manifests)
+    done = told(project, root, "--dry-run")
+    assert "manifests/model_names_v23.json: written" in done
+    assert (content(folder), content(manifests)) == before
+    assert told(project, root)[-1] == f"{folder}: changed"
+    assert manifest(manifests) == ["rdfv23", "rdf23", "deeprl33", "deeprl333", "pop23"]
+    assert content(folder)[pkl("deeprl333")] == B
+    assert told(project, root)[-1] == f"{folder}: already as v23 names it"
+    (folder / pkl("pop23")).unlink()
+    assert told(project, root, code=1)[-1] == f"{folder}: nothing to rename, and lacks 1 artifact"
+
+
+def test_a_folder_without_anything_of_a_release_is_no_release(project, tmp_path):
+    for folder in (tmp_path / "empty", tmp_path / "root/ready-for-resources"):
+        folder.mkdir(parents=True)
+    for folder in (tmp_path / "empty", tmp_path / "root", project.folder):
+        said = " ".join(told(project, folder, code=2))
+        assert "no driving model's artifact is in it, and no manifest of v23" in said
 
 
 def test_a_conflict_is_told_and_changes_nothing(project, tmp_path):

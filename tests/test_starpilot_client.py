@@ -220,13 +220,16 @@ def test_multipart_refuses_an_id_twice(published):
         starpilot.multipart([starpilot.multipart_entry("pop23", published)] * 2)
 
 
-def test_download_gets_the_parts_even_beside_a_whole_file(published, tmp_path):
+def test_download_gets_parts_only_where_no_whole_file_lies_beside_them(published, tmp_path):
     out = tmp_path / "out"
     before = sorted(out.iterdir())
     assert starpilot.download(out, "pop23") == published.sha256
     assert sorted(out.iterdir()) == before
     (out / published.name).write_bytes(b"another")
-    assert starpilot.download(out, "pop23") == published.sha256
+    with pytest.raises(
+        ArtifactError, match=f"wrong sha256 over {published.name}: expected {published.sha256}"
+    ):
+        starpilot.download(out, "pop23")
 
 
 def test_download_gets_a_whole_file(published, tmp_path):

@@ -1,13 +1,18 @@
 """What the StarPilot client expects: file names, the manifest's form, and its download replayed."""
 
+import contextlib
+import hashlib
+import itertools
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from rules.counting import counted
 from rules.errors import ArtifactError, WorkspaceError
+from rules.keeping import files
 from rules.releasing import parts
 from rules.releasing.namespace import id_flaw
 
@@ -15,6 +20,10 @@ Entry = dict[str, Any]
 
 TEXTS = ("id", "name", "version", "series", "released")  # the client joins each of these with commas
 FIELDS = (*TEXTS, "community_favorite", "uses_external_gpu")
+
+ARTIFACTS = "Models"  # the folder, or branch, of a resource repository that artifacts are in
+VERSIONS = "Versions"
+LAST_IN_VERSIONS = 22  # the generation
 
 _SCHEMAS = Path(__file__).resolve().parents[2] / "schemas"
 
@@ -29,6 +38,27 @@ def artifact_name(model_id: str) -> str:
 def manifest_name(release: str) -> str:
     """The file name of the manifest of `release`, such as `v23`."""
     return f"model_names_{release}.json"
+
+
+def manifest_paths(release: str) -> tuple[str, ...]:
+    """Where in a resource repository a client of `release` asks for its manifest, in this order.
+
+    Up to v22 in Versions, then in the root, and never beside the artifacts; from v23 on only there.
+    """
+    name = manifest_name(release)
+    if int(release.removeprefix("v")) <= LAST_IN_VERSIONS:
+        return f"{VERSIONS}/{name}", name
+    return (f"{ARTIFACTS}/{name}",)
+
+
+def place(release: str, name: str) -> str:
+    """Where in the release's folder the file `name` lies: flat, which is what goes into `Models`.
+
+    Only what goes elsewhere lies in a folder, which has that one's name.
+    """
+    if name != manifest_name(release):
+        return name
+    return manifest_paths(release)[0].removeprefix(f"{ARTIFACTS}/")
 
 
 def id_map_name(release: str) -> str:
@@ -153,78 +183,144 @@ def id_map(
     return _encode(document)
 
 
+# ---- what a client does with a resource repository
+
+
+@dataclass(frozen=True)
+class Served:
+    """What a client fetches from: `open` gives a stream of what is at a path, or None; `where` names it."""
+
+    where: str
+    open: Callable[[str], BinaryIO | None]
+
+    @classmethod
+    def folder(cls, folder: Path) -> "Served":
+        """The files of a folder on this machine."""
+
+        def opened(path: str) -> BinaryIO | None:
+            try:
+                return files.opened(folder / path)
+            except (FileNotFoundError, NotADirectoryError):
+                return None
+
+        return cls(str(folder), opened)
+
+    def shown(self, path: str) -> str:
+        """A path here, as a message names it."""
+        return f"{self.where}/{path}"
+
+    def read(self, path: str) -> bytes | None:
+        """A list or a checksum, or as much of it as nobody needs more of; None when there is none."""
+        if (stream := self.open(path)) is None:
+            return None
+        with stream:
+            return stream.read(files.TEXT)
+
+    def holds(self, path: str) -> bool:
+        """Whether anything is at the path."""
+        if (stream := self.open(path)) is None:
+            return False
+        stream.close()
+        return True
+
+
+def installed(served: Served, release: str) -> dict[str, str]:
+    """What a client of `release` gets from a resource repository: sha256 (hex) by ID of its manifest.
+
+    Raises ArtifactError where the manifest is not where that client looks, and as `download` does.
+    """
+    with _told(served):
+        asked = manifest_paths(release)
+        content = next((one for path in asked if (one := served.read(path)) is not None), None)
+        if content is None:
+            raise ArtifactError(
+                f"{served.where}: no compatible manifest: a {release} client asks for {' and '.join(asked)}",
+                fix=f"publish it as {asked[0]}",
+            )
+        listed = (str(entry.get("id", "")) for entry in read_manifest(content))
+        return {one: _replay(served, f"{ARTIFACTS}/{artifact_name(one)}") for one in listed}
+
+
 def download(base: Path, model_id: str) -> str:
     """The sha256 (hex) of the artifact that a client gets from the folder `base`, keeping no file.
 
-    As the client: fetch `.sha256`, probe `.p00`, `.p01` … until one is missing, concatenate, compare length
-    and hash; without parts, take the whole file. Raises ArtifactError when the client would end up with
-    nothing, or with bytes it has no hash for although they came in parts.
+    As the client: take the whole file; where there is none, fetch `.sha256`, probe `.p00`, `.p01` … until one
+    is missing, concatenate, and compare the hash. Raises ArtifactError when the client would end up with
+    nothing, with bytes it has no hash for although they came in parts, or, as it never hashes a whole file,
+    with one that the `.sha256` beside it contradicts.
     """
-    whole = base / artifact_name(model_id)
+    served, name = Served.folder(base), artifact_name(model_id)
+    with _told(served):
+        return _replay(served, name)
+
+
+@contextlib.contextmanager
+def _told(served: Served) -> Iterator[None]:
     try:
-        return _replay(whole)
+        yield
     except OSError as error:
         raise WorkspaceError(
-            f"{whole}: cannot be read: {error.strerror or error}", fix="check its folder and permissions"
+            f"{served.where}: cannot be read: {error.strerror or error}",
+            fix="check the place and permissions",
         ) from error
 
 
-def _replay(whole: Path) -> str:
-    marker = whole.with_name(f"{whole.name}.chunkmanifest")
-    if marker.exists():
+def _replay(served: Served, whole: str) -> str:
+    shown, name = served.shown(whole), whole.rpartition("/")[2]
+    if served.holds(marker := f"{whole}.chunkmanifest"):
         raise ArtifactError(
-            f"{marker}: shadows {whole.name}: expected no chunk marker, got one", fix=f"remove {marker}"
+            f"{served.shown(marker)}: shadows {name}: expected no chunk marker, got one",
+            fix=f"remove {served.shown(marker)}",
         )
-    checksum = whole.with_name(f"{whole.name}.sha256")
-    expected = _announced(checksum, whole.name) if checksum.exists() else ""
-    fetched = _probe(whole)
-    if fetched and not expected:
+    expected = _announced(served, f"{whole}.sha256", name)
+    fetched = [whole] if served.holds(whole) else _probe(served, whole)
+    if not fetched:
+        raise ArtifactError(f"{shown}: expected the file or its parts, got neither", fix="build it first")
+    if fetched != [whole] and not expected:
         raise ArtifactError(
-            f"{checksum}: expected the checksum of {counted(len(fetched), 'part')}, got nothing",
+            f"{shown}.sha256: expected the checksum of {counted(len(fetched), 'part')}, got nothing",
             fix="split again",
         )
-    if not fetched and not whole.is_file():
-        raise ArtifactError(f"{whole}: expected the file or its parts, got neither", fix="build it first")
-    got = _fetch(fetched or [whole])
+    got = _fetch(served, fetched)
     if expected and got != expected:
-        names = ", ".join(path.name for path in fetched or [whole])
+        names = ", ".join(path.rpartition("/")[2] for path in fetched)
         raise ArtifactError(
-            f"{whole}: wrong sha256 over {names}: expected {expected}, got {got}", fix="split again"
+            f"{shown}: wrong sha256 over {names}: expected {expected}, got {got}", fix="split again"
         )
     return got
 
 
-def _announced(checksum: Path, name: str) -> str:
-    sha256, named = parts.read_checksum(checksum)
+def _announced(served: Served, checksum: str, name: str) -> str:
+    """The sha256 that a checksum tells; empty when there is none."""
+    if (content := served.read(checksum)) is None:
+        return ""
+    sha256, named = parts.parsed_checksum(content, served.shown(checksum))
     if named != name:
         raise ArtifactError(
-            f"{checksum}: is of another file: expected '{name}', got '{named}'", fix="split again"
+            f"{served.shown(checksum)}: is of another file: expected '{name}', got '{named}'",
+            fix="split again",
         )
     return sha256
 
 
-def _probe(whole: Path) -> list[Path]:
-    found: list[Path] = []
-    while len(found) < parts.MOST:
-        part = whole.with_name(parts.part_name(whole.name, len(found)))
-        if not part.is_file():
-            break
-        found.append(part)
-    return found
+def _probe(served: Served, whole: str) -> list[str]:
+    names = (parts.part_name(whole, index) for index in range(parts.MOST))
+    return list(itertools.takewhile(served.holds, names))
 
 
-def _fetch(files: Sequence[Path]) -> str:
-    promised = [path.stat().st_size for path in files]
-    if 0 in promised:
-        raise ArtifactError(f"{files[promised.index(0)]}: expected 1 byte or more, got 0", fix="split again")
-    sha256, size = parts.digest(files)
-    if size != sum(promised):
-        raise ArtifactError(
-            f"{files[0].parent}: changed while it was read: "
-            f"expected {counted(sum(promised), 'byte')}, got {size:,}",
-            fix="try again",
-        )
-    return sha256
+def _fetch(served: Served, paths: Sequence[str]) -> str:
+    total = hashlib.sha256()
+    for path in paths:
+        size, stream = 0, served.open(path)
+        if stream is None:
+            raise ArtifactError(f"{served.shown(path)}: went away while it was read", fix="try again")
+        with stream:
+            while block := stream.read(parts.BUFFER):
+                total.update(block)
+                size += len(block)
+        if not size:
+            raise ArtifactError(f"{served.shown(path)}: expected 1 byte or more, got 0", fix="split again")
+    return total.hexdigest()
 
 
 def _entry_flaw(entry: Entry) -> str:

@@ -8,6 +8,7 @@ from rules.commands import selection
 from rules.commands.arguments import UsageError, option
 from rules.commands.command import CatalogCommand
 from rules.commands.run import WAIT
+from rules.counting import counted
 from rules.errors import ArtifactError, printable
 
 if TYPE_CHECKING:
@@ -20,11 +21,13 @@ class Reconcile(CatalogCommand):
     """Artifacts, their parts, `multipart.json` and the manifest of a flat folder get published names."""
 
     doc_purpose = "bring a handed-over release folder under the names of a release"
-    doc_usage = "DIR [--release vNN] [--dry-run]"
+    doc_usage = "DIR|ROOT [--release vNN] [--dry-run]"
     doc_description = (
         "Files named by a model's own ID get its published one, an equal duplicate is dropped, macOS's ._* "
         "files go, and a model that the release's `after` places gets an entry in the manifest when its "
-        "artifact is here. A name that other bytes have is refused; then nothing is changed."
+        "artifact is here. A name that other bytes have is refused; then nothing is changed. Of a workspace "
+        "ROOT that is its ready-for-resources/, with the manifest in manifests/. Entries of a manifest "
+        "without an artifact are listed; the exit code is 1 then."
     )
     cmd_options = (
         option("release", "the release [default: the one that renames its models]", kind=str),
@@ -37,28 +40,28 @@ class Reconcile(CatalogCommand):
 
     def act(self, options: dict[str, Any], operands: list[str]) -> int:
         """Reconcile and tell. Raises YardError."""
-        from rules.releasing.reconcile import ARTIFACT, holds_artifacts, reconcile, strangers
+        from rules.releasing.reconcile import missing, reconcile, strangers
 
-        folder = Path(operands[0]).resolve()
         graph = self.yard(options).graph
         release = _release(graph.catalog, options["release"])
         naming = _naming(graph.catalog, release)
         known = _known(naming, options)
-        _check_folder(folder, graph)
-        with _alone(folder, graph, wait=options["wait"]):
-            kept = graph.workspace.hidden / "reconcile"
-            done = reconcile(folder, naming, known, kept=kept, dry=options["dry_run"])
+        folder, lists = _places(Path(operands[0]).resolve(), naming, graph)
+        _check_folder(folder, naming, lists, graph)
+        with _alone((folder, *lists), graph, wait=options["wait"]):
+            kept, dry = graph.workspace.hidden / "reconcile", bool(options["dry_run"])
+            done = reconcile(folder, naming, known, kept=kept, dry=dry, lists=lists)
+            lost = missing(folder, naming, known, kept=kept, dry=dry, lists=lists)
             left = strangers(folder, naming)
-            if not done and not holds_artifacts(folder):
-                raise ArtifactError(
-                    f"{folder}: no driving model's artifact is in it, expected ID{ARTIFACT} files",
-                    fix="name the folder that was handed over",
-                )
-        for line in [*done, *(f"{one}: no model of {release.name}, left as it is" for one in left)]:
+        told = [*(f"{one}: no model of {release.name}, left as it is" for one in left)]
+        told += [f"{one}: in the manifest, and no artifact of it here, whole or in parts" for one in lost]
+        for line in (*done, *told):
             print(printable(line))
-        verb = "would be changed (--dry-run)" if options["dry_run"] else "changed"
-        print(f"{printable(folder)}: {verb if done else f'already as {release.name} names it'}")
-        return 0
+        verb = "would be changed (--dry-run)" if dry else "changed"
+        unchanged = "nothing to rename" if lost else f"already as {release.name} names it"
+        lacking = f", and lacks {counted(len(lost), 'artifact')}" if lost else ""
+        print(f"{printable(folder)}: {verb if done else unchanged}{lacking}")
+        return 1 if lost else 0
 
 
 def _release(catalog: "Catalog", name: str | None) -> "Release":
@@ -103,7 +106,25 @@ def _known(naming: "Naming", options: dict[str, Any]) -> "Known":
     return Known(options["source"], options["published"])
 
 
-def _check_folder(folder: Path, graph: "Graph") -> None:
+def _places(named: Path, naming: "Naming", graph: "Graph") -> tuple[Path, list[Path]]:
+    """The folder of the artifacts, and those of further manifests, of a release folder or a workspace."""
+    from rules.clients import starpilot
+    from rules.keeping import files
+    from rules.releasing.reconcile import is_release
+    from rules.releasing.withdrawn import RELEASES
+
+    folder, lists = named, []
+    if files.is_folder(ready := named / RELEASES):
+        own = ready / naming.release
+        folder = own if files.is_folder(own) and not is_release(ready, naming) else ready
+        lists = [named / "manifests"] if named != graph.workspace.root else []  # those there are doit's
+    lists.append((folder / starpilot.place(naming.release, starpilot.manifest_name(naming.release))).parent)
+    return folder, [one for one in lists if one != folder and files.is_folder(one)]
+
+
+def _check_folder(folder: Path, naming: "Naming", lists: list[Path], graph: "Graph") -> None:
+    from rules.releasing.reconcile import is_release
+
     if not folder.is_dir():
         raise ArtifactError(f"{folder}: no such folder", fix="name the folder that was handed over")
     workspace, makers = graph.workspace, dict[Path, str]()
@@ -117,16 +138,22 @@ def _check_folder(folder: Path, graph: "Graph") -> None:
             f"{folder}: holds what doit makes ({maker}), under names of its own",
             fix="name a folder that was handed over",
         )
+    if not any(is_release(one, naming) for one in (folder, *lists)):
+        raise ArtifactError(
+            f"{folder}: no driving model's artifact is in it, and no manifest of {naming.release}",
+            fix="name the folder that holds them, or the workspace whose ready-for-resources/ does",
+        )
 
 
 @contextlib.contextmanager
-def _alone(folder: Path, graph: "Graph", *, wait: bool) -> Any:
-    """Hold the folder while it is changed, and the workspace that it lies in."""
+def _alone(folders: tuple[Path, ...], graph: "Graph", *, wait: bool) -> Any:
+    """Hold the folders while they are changed, and the workspace that one lies in."""
     from rules.keeping.lock import alone_in, holding
 
     workspace = graph.workspace
     with contextlib.ExitStack() as stack:
-        if folder.is_relative_to(workspace.root):
+        if any(one.is_relative_to(workspace.root) for one in folders):
             stack.enter_context(holding(workspace.lock, "doit reconcile", wait=wait))
-        stack.enter_context(alone_in(folder, "doit reconcile", wait=wait))
+        for one in folders:
+            stack.enter_context(alone_in(one, "doit reconcile", wait=wait))
         yield

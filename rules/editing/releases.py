@@ -4,10 +4,11 @@ import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from rules import faults
+from rules import faults, flags
 
 RENAMED_BY = "v23"  # the one generation that gave IDs a suffix; from there on they are stable
 SUFFIX = "3"
+PARTS = "always"
 
 Names = Mapping[str, str]  # model ID by published name
 
@@ -70,7 +71,8 @@ def best(namespaces: Mapping[str, Names], rows: Iterable[str], own: Iterable[str
 def with_releases(text: str, wanted: Sequence[str]) -> str:
     """The text with a table for each release of `wanted` that has none, built on the one before it.
 
-    The first feeds the image history to the warp, as the v22 client does.
+    The first feeds the image history to the warp, as the v22 client does. Where no earlier one says which
+    artifacts are in parts, all are: that client verifies nothing that it takes whole.
     """
     releases = tomllib.loads(text).get("release", {})
     newline = "\r\n" if "\r\n" in text else "\n"
@@ -79,6 +81,8 @@ def with_releases(text: str, wanted: Sequence[str]) -> str:
         origin = max(earlier, key=lambda one: int(one[1:]), default=None)
         lines = [f"[release.{name}]", f'from = "{origin}"' if origin else 'contract = "warp"']
         lines += [f'suffix = "{SUFFIX}"'] if name == RENAMED_BY else []
+        known = origin and flags.inherited(releases, origin, "from", "parts")
+        lines += [] if known else [f'parts = "{PARTS}"']
         text = text.rstrip() + newline * 2 + newline.join(lines) + newline
-        releases[name] = {}
+        releases[name] = {"from": origin, "parts": known or PARTS}
     return text

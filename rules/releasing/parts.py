@@ -75,10 +75,15 @@ def read_checksum(path: Path) -> tuple[str, str]:
         raise ArtifactError(f"{printable(path)}: expected a checksum file, got a link", fix="move it away")
     with _told(path, "cannot be read"), opened(path) as file:
         line = file.read(1024)
+    return parsed_checksum(line, str(path))
+
+
+def parsed_checksum(line: bytes, shown: str) -> tuple[str, str]:
+    """`read_checksum` of what such a file holds; `shown` is its name for people."""
     match = _CHECKSUM.fullmatch(line.decode("utf-8", "replace"))
     if match is None or not files.is_plain(match[2], files.LONGEST):
         raise ArtifactError(
-            f"{path}: not a checksum file: expected '<64 hex digits>  <file name>', got {line[:100]!r}",
+            f"{shown}: not a checksum file: expected '<64 hex digits>  <file name>', got {line[:100]!r}",
             fix="fetch it again, or make it again with `doit split`",
         )
     return match[1], match[2]
@@ -221,11 +226,12 @@ def _coming(file: Path, names: list[str], part_size: int) -> dict[str, str]:
                 whole.update(block)
                 part.update(block)
             found[name] = part.hexdigest()
-    line = _line(whole.hexdigest(), file.name)
+    line = checksum_line(whole.hexdigest(), file.name)
     return {**found, f"{file.name}.sha256": hashlib.sha256(line).hexdigest()}
 
 
-def _line(sha256: str, name: str) -> bytes:
+def checksum_line(sha256: str, name: str) -> bytes:
+    """What a `.sha256` file holds, as `sha256sum` prints it."""
     return f"{sha256}  {name}\n".encode()
 
 
@@ -414,10 +420,10 @@ def _write_parts(
         with contextlib.ExitStack() as stack:
             sink = stack.enter_context(replacing(folder / checksum))
             sha256, digests = _copy(file, size, parts, part_size, stack)
-            sink.write(_line(sha256, file.name))
+            sink.write(checksum_line(sha256, file.name))
             _settle(sink)
             both = [*((one, stood.sha256) for one, stood in old.items()), *digests.items()]
-            _note(note, b"".join(_line(sha256, one) for one, sha256 in both))
+            _note(note, b"".join(checksum_line(sha256, one) for one, sha256 in both))
             committing = True
             clear(folder, old)
     except BaseException:

@@ -26,7 +26,7 @@ ARTIFACT = "_driving_tinygrad.pkl"
 CHECKSUM = ".sha256"
 MULTIPART = "multipart.json"
 LARGEST_LIST = 1 << 24  # bytes; the largest published one has a thousandth of that
-FORMAT = 1
+FORMAT = 2
 
 Entry = dict[str, Any]
 
@@ -80,6 +80,11 @@ class Plan:
         """Names that something else has, or nothing, once this is done."""
         return {*(old for old, _, _ in self.moves), *(name for name, _ in self.drops), *self.junk}
 
+    @property
+    def moved(self) -> dict[str, str]:
+        """New ID by old one, also of duplicates."""
+        return self.ids | self.equal
+
     def placed(self) -> dict[str, str]:
         """Digests of the files that have a release's name once this is done."""
         written = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in self.writes.items()}
@@ -88,7 +93,7 @@ class Plan:
     def new_name(self, name: str) -> str:
         """What the file `name` of an ID that moves or is dropped is called from then on."""
         old = name.partition(ARTIFACT)[0]
-        return (self.ids | self.equal)[old] + name.removeprefix(old)
+        return self.moved[old] + name.removeprefix(old)
 
     def lines(self) -> list[str]:
         """What happens, a line for each ID or file."""
@@ -102,42 +107,83 @@ class Plan:
 
 
 def reconcile(
-    folder: Path, naming: Naming, known: Known | None = None, *, kept: Path, dry: bool = False
+    folder: Path,
+    naming: Naming,
+    known: Known | None = None,
+    *,
+    kept: Path,
+    dry: bool = False,
+    lists: Sequence[Path] = (),
 ) -> list[str]:
     """Bring `folder` under the names of `naming` and return what was done; `dry` changes nothing.
 
-    `kept` is a folder of ours for what is being done and was done. macOS's `._*` files go, an equal duplicate
-    is dropped. Raises ArtifactError when a name is taken by other bytes, when an ID may be either a source's
-    or the release's, for lists that are damaged, links, names that are none everywhere, and for files that
-    changed after a run that was killed; then nothing was changed.
+    `lists` are other folders, whose manifest of the release follows the artifacts of this one. `kept` is a
+    folder of ours for what is being done and was done. macOS's `._*` files go, an equal duplicate is dropped.
+    Raises ArtifactError when a name is taken by other bytes, when an ID may be either a source's or the
+    release's, for lists that are damaged, links, names that are none everywhere, and for files that changed
+    after a run that was killed; then nothing was changed.
     """
     folder = folder.resolve()
     memory = _Memory(kept, folder)
-    finished = memory.plan.lines() if memory.plan else []
-    if memory.plan:
-        _check_unchanged(folder, memory)
-    if memory.plan and dry:
+    finished = memory.lines()
+    for where, plan in memory.plans.items():
+        _check_unchanged(Path(where), plan, memory)
+    if memory.plans and dry:
         return finished  # what else there is to do shows once this is done
-    if memory.plan:
-        _carry_out(folder, memory)
+    _carry_out(memory)
     plan = planned(folder, naming, known or Known(), memory.placed)
-    if not dry and plan != Plan():
-        memory.plan = plan
+    followers = {str(one): _planned_list(one, folder, naming, plan) for one in map(Path.resolve, lists)}
+    plans = {str(folder): plan, **followers}
+    memory.plans = {where: one for where, one in plans.items() if one != Plan()}
+    done = memory.lines()
+    if not dry and memory.plans:
         memory.placed |= plan.placed()
         memory.keep()
-        _carry_out(folder, memory)
-    return [*finished, *plan.lines()]
+        _carry_out(memory)
+    return [*finished, *done]
+
+
+def missing(
+    folder: Path,
+    naming: Naming,
+    known: Known | None = None,
+    *,
+    kept: Path,
+    dry: bool = False,
+    lists: Sequence[Path] = (),
+) -> list[str]:
+    """IDs in the release's manifests that have no artifact in `folder`, neither whole nor in parts; sorted.
+
+    `dry` is to say what will be so once `reconcile` was called with the same.
+    """
+    folder = folder.resolve()
+    moved: Mapping[str, str] = {}
+    if dry:
+        memory = _Memory(kept, folder)
+        plan = memory.plans.get(str(folder)) or planned(folder, naming, known or Known(), memory.placed)
+        moved = plan.moved
+    whole = {moved.get(one, one) for one, names in _by_id(_listing(folder)).items() if _is_whole(one, names)}
+    paths = [one / starpilot.manifest_name(naming.release) for one in (folder, *lists)]
+    listed = [_manifest_of(path) for path in paths if files.is_file(path)]
+    ids = {str(entry.get("id")) for entries in listed for entry in entries}
+    return sorted({moved.get(one, one) for one in ids} - whole)
+
+
+def is_release(folder: Path, naming: Naming) -> bool:
+    """Whether anything of a release lies in `folder`: an artifact, or its manifest."""
+    names = _listing(folder)
+    return bool(_by_id(names)) or starpilot.manifest_name(naming.release) in names
+
+
+def _is_whole(model_id: str, names: Collection[str]) -> bool:
+    whole = starpilot.artifact_name(model_id) if not namespace.id_flaw(model_id) else ""
+    return whole in names or {parts.part_name(whole, 0), f"{whole}{CHECKSUM}"} <= {*names}
 
 
 def strangers(folder: Path, naming: Naming) -> list[str]:
     """IDs of artifacts in `folder` that no model of the release goes by, sorted."""
     ours = {*naming.names, *naming.names.values()}
     return sorted(one for one in _by_id(_listing(folder)) if one not in ours)
-
-
-def holds_artifacts(folder: Path) -> bool:
-    """Whether `folder` has an artifact of a driving model, or a part of one."""
-    return bool(_by_id(_listing(folder)))
 
 
 def planned(folder: Path, naming: Naming, known: Known, placed: Mapping[str, str]) -> Plan:
@@ -156,11 +202,19 @@ def planned(folder: Path, naming: Naming, known: Known, placed: Mapping[str, str
     for one in known.published:
         plan.stands.update({name: sha256_of(folder / name) for name in by_id.get(one, [])})
     _plan_multipart(plan, folder)
-    _plan_manifest(plan, folder, naming, {naming.names[one] if one in movers else one for one in by_id})
+    _plan_manifest(plan, folder, naming, plan.moved, by_id)
     _check_names(folder, [*everything, *plan.placed()])
     known_digests = {old: sha256 for old, _, sha256 in plan.moves} | dict(plan.drops)
     for name in {*plan.going, *plan.writes} & {*everything}:
         plan.seen[name] = known_digests.get(name) or sha256_of(folder / name)
+    return plan
+
+
+def _planned_list(where: Path, folder: Path, naming: Naming, artifacts: Plan) -> Plan:
+    """What becomes of the manifest in `where`, once the plan for `folder` is carried out."""
+    plan = Plan()
+    _plan_manifest(plan, where, naming, artifacts.moved, _by_id(_listing(folder)))
+    plan.seen.update({name: sha256_of(where / name) for name in plan.writes})
     return plan
 
 
@@ -311,7 +365,7 @@ def _plan_multipart(plan: Plan, folder: Path) -> None:
     with _naming(path):
         listed = _entries_of(path)
         starpilot.multipart(_once(listed))  # only what has the form can be renamed
-        content = starpilot.multipart(_once([_renamed(entry, plan) for entry in listed]))
+        content = starpilot.multipart(_once([_renamed(entry, plan.moved) for entry in listed]))
     _plan_text(plan, path, content)
 
 
@@ -331,15 +385,25 @@ def _entries_of(path: Path) -> list[Entry]:
     return listed
 
 
-def _plan_manifest(plan: Plan, folder: Path, naming: Naming, present: Collection[str]) -> None:
-    """Planned last, as an entry follows its files; it gains what has a place in it and an artifact here."""
+def _manifest_of(path: Path) -> list[Entry]:
+    with _naming(path):
+        return starpilot.read_manifest(files.read(path, LARGEST_LIST))
+
+
+def _plan_manifest(
+    plan: Plan, folder: Path, naming: Naming, moved: Mapping[str, str], ids: Collection[str]
+) -> None:
+    """Planned last, as an entry follows its files; it gains what has a place in it and an artifact.
+
+    `ids` are those of the artifacts as they are named now.
+    """
     path = folder / starpilot.manifest_name(naming.release)
     if not path.exists():
         return
+    present = {moved.get(one, one) for one in ids}
     with _naming(path):
-        listed = _once(
-            [_renamed(entry, plan) for entry in starpilot.read_manifest(files.read(path, LARGEST_LIST))]
-        )
+        entries_now = starpilot.read_manifest(files.read(path, LARGEST_LIST))
+        listed = _once([_renamed(entry, moved) for entry in entries_now])
         starpilot.manifest(listed)  # only what has the form has an order
         entries = {entry["id"]: entry for entry in listed}
         missing = {
@@ -367,8 +431,8 @@ def _plan_text(plan: Plan, path: Path, content: bytes) -> None:
         plan.writes[path.name] = content.decode()
 
 
-def _renamed(entry: Entry, plan: Plan) -> Entry:
-    old, ids = entry.get("id"), plan.ids | plan.equal
+def _renamed(entry: Entry, ids: Mapping[str, str]) -> Entry:
+    old = entry.get("id")
     if not isinstance(old, str) or old not in ids:
         return entry
     new = {**entry, "id": ids[old]}
@@ -392,11 +456,11 @@ class _Memory:
     def __init__(self, kept: Path, folder: Path) -> None:
         self.folder = str(folder)
         self.path = kept / f"{hashlib.sha256(os.fsencode(folder)).hexdigest()}.json"
-        self.plan: Plan | None = None
+        self.plans: dict[str, Plan] = {}  # by folder: the one with the artifacts, then those with a list
         self.placed: dict[str, str] = {}
         try:
             with files.reading(self.path) as file:
-                self.plan, self.placed = _remembered(json.loads(file.read()), self.folder)
+                self.plans, self.placed = _remembered(json.loads(file.read()), self.folder)
         except FileNotFoundError:
             pass
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -408,20 +472,28 @@ class _Memory:
 
     def keep(self) -> None:
         """Write it down."""
-        plan = asdict(self.plan) if self.plan else None
-        raw = {"format": FORMAT, "folder": self.folder, "plan": plan, "placed": self.placed}
+        plans = {where: asdict(plan) for where, plan in self.plans.items()}
+        raw = {"format": FORMAT, "folder": self.folder, "plans": plans, "placed": self.placed}
         files.write_bytes(self.path, json.dumps(raw, indent=1).encode())
 
+    def lines(self) -> list[str]:
+        """What is being done, a line for each ID or file."""
+        told = []
+        for where, plan in self.plans.items():
+            inside = "" if where == self.folder else f"{Path(where).name}/"
+            told += [inside + line if line.endswith(": written") else line for line in plan.lines()]
+        return list(dict.fromkeys(told))
 
-def _remembered(raw: Mapping[str, Any], folder: str) -> tuple[Plan | None, dict[str, str]]:
-    """The plan and what was placed; raises ValueError for what we would not have written of this folder."""
+
+def _remembered(raw: Mapping[str, Any], folder: str) -> tuple[dict[str, Plan], dict[str, str]]:
+    """The plans and what was placed; raises ValueError for what we would not have written of this folder."""
     if (raw["format"], raw["folder"]) != (FORMAT, folder):
         raise ValueError("of another folder")
-    plan, placed = _read_plan(raw["plan"]) if raw["plan"] else None, dict(raw["placed"])
-    names = {*placed, *((plan.going | plan.placed().keys() | plan.seen.keys()) if plan else ())}
+    plans, placed = {str(one): _read_plan(plan) for one, plan in raw["plans"].items()}, dict(raw["placed"])
+    names = {*placed}.union(*(one.going | one.placed().keys() | one.seen.keys() for one in plans.values()))
     if odd := sorted(name for name in names if not is_plain(name, files.LONGEST)):
         raise ValueError(f"expected names of files in it, got {odd[0]!a}")
-    return plan, placed
+    return plans, placed
 
 
 def _read_plan(raw: Mapping[str, Any]) -> Plan:
@@ -437,9 +509,8 @@ def _read_plan(raw: Mapping[str, Any]) -> Plan:
     return plan
 
 
-def _check_unchanged(folder: Path, memory: _Memory) -> None:
+def _check_unchanged(folder: Path, plan: Plan, memory: _Memory) -> None:
     """Before a plan of a killed run goes on: each file is as it was planned on, or as the plan makes it."""
-    plan = memory.plan or Plan()
     becomes = plan.placed()
     targets = {new for _, new, _ in plan.moves}
     present = {name: _digest(folder / name) for name in {*plan.seen, *becomes}}
@@ -467,8 +538,15 @@ def _changed(path: Path, right: set[str], got: str | None, memory: _Memory) -> A
     )
 
 
-def _carry_out(folder: Path, memory: _Memory) -> None:
-    plan = memory.plan or Plan()
+def _carry_out(memory: _Memory) -> None:
+    for where, plan in memory.plans.items():
+        _carry_out_in(Path(where), plan, memory)
+    if memory.plans:
+        memory.plans = {}
+        memory.keep()
+
+
+def _carry_out_in(folder: Path, plan: Plan, memory: _Memory) -> None:
     becomes = plan.placed()
     for old, new, sha256 in plan.moves:
         if _digest(folder / old) == sha256:
@@ -484,8 +562,6 @@ def _carry_out(folder: Path, memory: _Memory) -> None:
     for name in plan.junk:
         files.remove(folder / name)
     files.sync_directory(folder)
-    memory.plan = None
-    memory.keep()
 
 
 def _move(folder: Path, old: str, new: str, sha256: str) -> None:

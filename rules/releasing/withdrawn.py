@@ -36,8 +36,9 @@ class Withdrawn:
         for path in self.files:
             files.remove(path)
         if self.records:
-            with contextlib.suppress(OSError):  # something is left in it, or it was never made
-                files.remove_folder(self.folder)
+            for folder in (*_folders(self.folder, self.name), self.folder):
+                with contextlib.suppress(OSError):  # something is left in it, or it was never made
+                    files.remove_folder(folder)
         for path in self.records:
             files.remove(path)
 
@@ -57,7 +58,7 @@ def _withdrawn(workspace: Workspace, name: str) -> Withdrawn:
     made = [workspace.path(output.path) for output in reversed(outputs) if _is_there(workspace, output)]
     if folder.is_symlink():  # its files lie elsewhere
         return Withdrawn(name, folder, (), (), (folder,))
-    inside = sorted(folder.iterdir()) if folder.is_dir() else []
+    inside = sorted(_inside(folder, name)) if folder.is_dir() else []
     litter = [path for path in inside if records and files.is_file(path) and is_litter(path.name)]
     paths = [*litter, *made]
     named = (workspace.path(output.path) for output in outputs)
@@ -65,9 +66,27 @@ def _withdrawn(workspace: Workspace, name: str) -> Withdrawn:
     return Withdrawn(name, folder, tuple(paths), records, tuple(sorted(left)))
 
 
+def _folders(folder: Path, name: str) -> list[Path]:
+    """Those in the release's folder that a release has."""
+    return [
+        folder / one for one in PurePosixPath(starpilot.place(name, starpilot.manifest_name(name))).parts[:-1]
+    ]
+
+
+def _inside(folder: Path, name: str) -> Iterator[Path]:
+    own = [one for one in _folders(folder, name) if files.is_folder(one)]
+    for one in (folder, *own):
+        yield from (path for path in one.iterdir() if path not in own)
+
+
 def _recorded(workspace: Workspace, name: str) -> tuple[list[Output], tuple[Path, ...]]:
     """The release's outputs, manifest last, and its records."""
-    own = (f"manifests/{starpilot.manifest_name(name)}", f"source-maps/{starpilot.id_map_name(name)}")
+    manifest = starpilot.manifest_name(name)
+    own = (
+        f"manifests/{manifest}",
+        f"source-maps/{starpilot.id_map_name(name)}",
+        f"{RELEASES}/{name}/{starpilot.place(name, manifest)}",
+    )
     outputs, records = [], []
     for kind in ("release", "manifest"):
         record = workspace.records.read(f"{name}_{kind}")

@@ -23,7 +23,7 @@ from rules.errors import SourceError, fills
 from rules.keeping.digests import CHUNK, Digest, sha256_of
 from rules.keeping.files import opened
 from rules.keys import Content
-from rules.sources import beside, space
+from rules.sources import beside, chunks, space
 from rules.sources.download import download, wrong
 from rules.sources.local import GENERIC, role_of
 from rules.steps.preflight import MONITORING, POLICIES, SUPERCOMBO, VISION
@@ -128,8 +128,13 @@ def folder_digest(folder: Path) -> Digest:
 
 
 def _onnx_names(folder: Path) -> list[str]:
-    found = [path.relative_to(folder).as_posix() for path in folder.rglob("*.onnx") if path.is_file()]
-    return sorted(name for name in found if not PurePosixPath(name).name.startswith("._"))
+    paths = [path for path in folder.rglob("*.onnx*") if path.is_file()]
+    return sorted(name for path in paths if _is_onnx(name := path.relative_to(folder).as_posix()))
+
+
+def _is_onnx(name: str) -> bool:
+    """Whether a member is an ONNX file, or a piece of one in chunks."""
+    return chunks.whole_of(name).endswith(".onnx") and not PurePosixPath(name).name.startswith("._")
 
 
 def _names(folder: Path) -> set[str]:
@@ -255,15 +260,18 @@ def _extracted(options: Mapping[str, Any], openers: Members, shown: str, scratch
     for name in sorted(openers):
         _check_name(name, shown)
     members = {name.removeprefix("./"): member for name, member in openers.items()}
-    onnx = [
-        name
-        for name in sorted(members)
-        if name.endswith(".onnx") and not PurePosixPath(name).name.startswith("._")
-    ]
+    onnx = [name for name in sorted(members) if _is_onnx(name)]
     fetched, around = {}, beside.Beside(scratch)
-    for role, name in _chosen(options, onnx, shown).items():
+
+    def bring(name: str, final: Path) -> None:
+        _take(members, name, final, shown)
+
+    for role, name in _chosen(options, chunks.wholes(onnx), shown).items():
         fetched[role] = scratch / f"{role}.onnx"
-        _take(members, name, fetched[role], shown)
+        if pieces := chunks.chunked(name, onnx):
+            chunks.join(pieces, bring, fetched[role])
+        else:
+            bring(name, fetched[role])
         folder = PurePosixPath(name).parent
 
         def take(location: str, final: Path, folder: PurePosixPath = folder) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 from rules.errors import SourceError
 from rules.keeping.files import replacing
 from rules.keys import Content
-from rules.sources import gitcommand, lfs
+from rules.sources import chunks, gitcommand, lfs
 from rules.sources.beside import Beside, missing
 from rules.sources.gitfolder import Folder, is_url
 from rules.sources.gitobjects import (
@@ -82,15 +82,31 @@ def _fetched(
 ) -> dict[str, Path]:
     asked = [*(f"{prefix}/" for prefix in PREFIXES), *_paths(options).values()]
     listing = repository.listing(commit, asked)
+    beside = {
+        f"{path.rpartition('/')[0]}/" for path in _paths(options).values() if path not in listing.entries
+    }
+    if beside := beside - {"/"}:  # what was named may lie there in chunks
+        near = repository.listing(commit, sorted(beside)).entries
+        pieces = {path: entry for path, entry in near.items() if chunks.whole_of(path) in asked}
+        listing = Listing({**listing.entries, **pieces}, listing.gaps)
     try:
         chosen = _chosen(listing, options)
+        entries = {path: chunks.chunked(path, listing.entries) for path in chosen.values()}
     except SourceError as error:
         raise SourceError(f"{repository.shown} at {commit[:12]}: {error.what}", fix=error.fix) from None
-    repository.need(commit, [listing.entries[path].oid for path in chosen.values()])
+    needed = [name for path, one in entries.items() for name in (one.files if one else (path,))]
+    repository.need(commit, [listing.entries[name].oid for name in needed])
     fetched, around = {}, Beside(scratch)
+
+    def bring(name: str, final: Path) -> None:
+        _take(repository, commit, listing.entries[name].oid, name, final, mirrors)
+
     for role, path in chosen.items():
         fetched[role] = scratch / f"{role}.onnx"
-        _take(repository, commit, listing.entries[path].oid, path, fetched[role], mirrors)
+        if one := entries[path]:
+            chunks.join(one, bring, fetched[role])
+        else:
+            bring(path, fetched[role])
         folder = PurePosixPath(path).parent
 
         def take(location: str, final: Path, folder: PurePosixPath = folder) -> None:
@@ -190,7 +206,8 @@ def _chosen(listing: Listing, options: Mapping[str, object]) -> dict[str, str]:
         )
     big = "big_" if options.get("big") else ""
     chosen = _named(listing, paths) if paths else _first_set(listing.entries, form, big)
-    for path in chosen.values():
+    pieces = [name for name in listing.entries if chunks.whole_of(name) in chosen.values()]
+    for path in pieces:
         if listing.entries[path].mode not in FILE:
             raise SourceError(
                 f"{path}: expected a file, got {kind_of(listing.entries[path].mode)}",
@@ -200,7 +217,8 @@ def _chosen(listing: Listing, options: Mapping[str, object]) -> dict[str, str]:
 
 
 def _named(listing: Listing, paths: dict[str, str]) -> dict[str, str]:
-    missing = [path for path in paths.values() if path not in listing.entries]
+    there = {*chunks.wholes(listing.entries)}
+    missing = [path for path in paths.values() if path not in there]
     if missing:
         near = "; ".join(dict.fromkeys(gap for path in missing if (gap := listing.gaps.get(path))))
         raise SourceError(
@@ -212,8 +230,10 @@ def _named(listing: Listing, paths: dict[str, str]) -> dict[str, str]:
 
 def _first_set(tree: Mapping[str, Entry], form: object, big: str) -> dict[str, str]:
     names = [name for group in GROUPS[form] for name in group] + list(OPTIONAL.get(form, ()))
+    wholes = {*chunks.wholes(tree)}
     for prefix in PREFIXES:
-        there = {name: f"{prefix}/{big}{name}.onnx" for name in names if f"{prefix}/{big}{name}.onnx" in tree}
+        paths = {name: f"{prefix}/{big}{name}.onnx" for name in names}
+        there = {name: path for name, path in paths.items() if path in wholes}
         if all(any(name in there for name in group) for group in GROUPS[form]):
             return there
     wanted = " and ".join(" or ".join(f"{big}{name}.onnx" for name in group) for group in GROUPS[form])

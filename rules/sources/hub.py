@@ -5,6 +5,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -14,7 +15,7 @@ from rules.imports import alone
 from rules.keeping.digests import sha256_of
 from rules.keys import Content
 from rules.networks.outside import ROLE
-from rules.sources import space
+from rules.sources import chunks, space
 from rules.sources.beside import Beside
 from rules.sources.body import unlogged
 from rules.url import scrubbed
@@ -46,21 +47,42 @@ def fetch(options: Mapping[str, Any], base: Path, scratch: Path, *, cache: Path)
     fetched, around = {}, Beside(scratch)
     for role, path in sorted(options["files"].items()):
         fetched[role] = scratch / f"{role}.onnx"
-        _brought(options, role, path, fetched[role])
+        _fetch_any(options, path, fetched[role])
+        _check(options, role, path, fetched[role])
         folder = PurePosixPath(path).parent
 
         def take(location: str, final: Path, folder: PurePosixPath = folder) -> None:
-            _brought(options, location, str(folder / location), final)
+            _bring(options, str(folder / location), final)
+            _check(options, location, str(folder / location), final)
 
         around.bring(fetched[role], str(folder), take)
     return fetched | around.files
 
 
-def _brought(options: Mapping[str, Any], name: str, path: str, final: Path) -> None:
-    """Download a file, and check it against what is said of it under its role, or its own name."""
+class _Missing(SourceError):
+    """The hub has no such file."""
+
+
+def _fetch_any(options: Mapping[str, Any], path: str, final: Path) -> None:
+    """Fetch a file, or its chunks where their marker is what the hub has."""
+    try:
+        _bring(options, path, final)
+    except _Missing as missing:
+        final.unlink(missing_ok=True)
+        marker = final.with_name(f"{final.name}.marker")
+        try:
+            _bring(options, path + chunks.MARKER, marker)
+        except SourceError:
+            raise missing from None
+        one = chunks.numbered(path, chunks.count_in(marker, f"{_place(options)}/{path}{chunks.MARKER}"))
+        marker.unlink()
+        chunks.join(one, partial(_bring, options), final)
+
+
+def _bring(options: Mapping[str, Any], path: str, final: Path) -> None:
     with _in_words(f"{_place(options)}/{path}"):
         announced = _fetch_one(options, path, final)
-    _check(options, name, path, final, announced)
+    _check_announced(options, f"{_place(options)}/{path}", final, announced)
 
 
 def _place(options: Mapping[str, Any]) -> str:
@@ -176,18 +198,21 @@ def _in_words(place: str) -> Iterator[None]:
     except RevisionNotFoundError:
         raise SourceError(f"{place}: no such commit", fix="correct revision in models.toml") from None
     except EntryNotFoundError:
-        raise SourceError(f"{place}: no such file", fix="correct files in models.toml") from None
+        raise _Missing(f"{place}: no such file", fix="correct files in models.toml") from None
     except (HfHubHTTPError, HFValidationError, httpx.HTTPError, OSError, ValueError) as error:
         if fills(error):
             raise
-        raise SourceError(f"{place}: {_first_line(error)}", fix="try again, or check models.toml") from None
+        absent = getattr(getattr(error, "response", None), "status_code", None) == 404
+        kind = _Missing if absent else SourceError
+        raise kind(f"{place}: {_first_line(error)}", fix="try again, or check models.toml") from None
 
 
 def _first_line(error: BaseException) -> str:
     return scrubbed((str(error).strip().splitlines() or [type(error).__name__])[0])
 
 
-def _check(options: Mapping[str, Any], name: str, path: str, final: Path, announced: Announced) -> None:
+def _check(options: Mapping[str, Any], name: str, path: str, final: Path) -> None:
+    """Check a file against what is said of it under its role, or its own name."""
     place = f"{_place(options)}/{path}"
     expected = options.get("sha256", {}).get(name)
     found = sha256_of(final)
@@ -202,7 +227,10 @@ def _check(options: Mapping[str, Any], name: str, path: str, final: Path, announ
             f"{place}: expected sha256 {expected}, got {found}",
             fix=f"find out why it changed before you correct {key} in models.toml",
         )
-    if announced.sha256 not in (None, found):
+
+
+def _check_announced(options: Mapping[str, Any], place: str, path: Path, announced: Announced) -> None:
+    if announced.sha256 is not None and announced.sha256 != (found := sha256_of(path)):
         raise SourceError(
             f"{place}: the hub announces sha256 {announced.sha256}, and sent {found}",
             fix="try again, or another endpoint: what came is not what its owner put there",

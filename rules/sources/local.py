@@ -4,24 +4,35 @@ What a file is for is told by its name, never by its being the only one there.
 """
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 from rules.errors import SourceError
 from rules.keeping.digests import sha256_of
 from rules.keeping.files import copy
 from rules.keys import Content
+from rules.sources import chunks
 from rules.sources.beside import Beside, take_from
 from rules.steps.preflight import ROLES
 
 GENERIC = "generic"
 
 
-def _listing(path: Path) -> list[Path]:
-    if path.is_dir():
-        return sorted(
-            one for one in path.iterdir() if one.suffix == ".onnx" and not one.name.startswith("._")
-        )
-    return [path]
+def _listing(path: Path) -> dict[Path, chunks.Chunked | None]:
+    """ONNX files, and how those that lie in chunks do."""
+    folder = path if path.is_dir() else path.parent
+    whole = folder / chunks.whole_of(path.name)
+    marker = folder / f"{path.name}{chunks.MARKER}"
+    if not path.is_dir() and path == whole and path.exists() and not marker.exists():
+        return {path: None}
+    there = [one.name for one in folder.iterdir()] if folder.is_dir() else []
+    names = [name for name in there if _is_onnx(name)]
+    wanted = chunks.wholes(names) if path.is_dir() else [whole.name]
+    return {folder / name: chunks.chunked(name, names) for name in wanted}
+
+
+def _is_onnx(name: str) -> bool:
+    return not name.startswith("._") and chunks.whole_of(name).endswith(".onnx")
 
 
 def role_of(path: Path, form: object) -> str | None:
@@ -31,32 +42,42 @@ def role_of(path: Path, form: object) -> str | None:
     return next((role for role in sorted(ROLES) if path.stem == role or path.stem.endswith(f"_{role}")), None)
 
 
-def _roles(options: Mapping[str, object], base: Path) -> dict[str, Path]:
+def _roles(options: Mapping[str, object], base: Path) -> dict[str, tuple[Path, chunks.Chunked | None]]:
     source = base / str(options["path"])
-    if not source.exists():
+    listed = _listing(source)
+    if not source.exists() and not any(listed.values()):
         raise SourceError(f"{source}: no such file or folder", fix="correct the source's path in models.toml")
-    roles: dict[str, Path] = {}
-    for path in _listing(source):
+    roles: dict[str, tuple[Path, chunks.Chunked | None]] = {}
+    for path, pieces in listed.items():
         role = role_of(path, options.get("format"))
         if role is None:
+            told = "" if pieces else f" (sha256 {sha256_of(path)})"
             raise SourceError(
-                f"{path} (sha256 {sha256_of(path)}): its name does not say what it is for",
+                f"{path}{told}: its name does not say what it is for",
                 fix=f'rename it to one of {", ".join(sorted(ROLES))} (.onnx), or write format = "generic"',
             )
         if role in roles:
             raise SourceError(
-                f"{source}: both {roles[role].name} and {path.name} are a {role}",
+                f"{source}: both {roles[role][0].name} and {path.name} are a {role}",
                 fix="keep one of them there",
             )
-        roles[role] = path
+        roles[role] = path, pieces
     if not roles:
         raise SourceError(f"{source}: no .onnx file is in it", fix="correct the source's path in models.toml")
     return roles
 
 
 def files(options: Mapping[str, object], base: Path) -> Mapping[str, Path]:
-    """The ONNX files by role."""
-    return _roles(options, base)
+    """The ONNX files by role; of one in chunks, each of its files by role and ending."""
+    found: dict[str, Path] = {}
+    for role, (path, pieces) in _roles(options, base).items():
+        names = pieces.files if pieces else (path.name,)
+        found |= {role + name.removeprefix(path.name): path.with_name(name) for name in names}
+    return found
+
+
+def _copy_beside(whole: Path, name: str, final: Path) -> None:
+    copy(whole.with_name(name), final)
 
 
 def identity(options: Mapping[str, object]) -> Content:
@@ -65,11 +86,14 @@ def identity(options: Mapping[str, object]) -> Content:
 
 
 def fetch(options: Mapping[str, object], base: Path, scratch: Path, *, cache: Path) -> dict[str, Path]:
-    """Copy the files in, with what they name beside them; the originals stay the user's."""
+    """Join or copy the files in, with what they name beside them; the originals stay the user's."""
     fetched, beside = {}, Beside(scratch)
-    for role, path in _roles(options, base).items():
+    for role, (path, pieces) in _roles(options, base).items():
         fetched[role] = scratch / f"{role}.onnx"
-        copy(path, fetched[role])
+        if pieces:
+            chunks.join(pieces, partial(_copy_beside, path), fetched[role])
+        else:
+            copy(path, fetched[role])
         folder = path.resolve().parent
         beside.bring(fetched[role], str(folder), take_from(folder))
     return fetched | beside.files

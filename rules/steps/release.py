@@ -29,6 +29,18 @@ def names(catalog: Catalog, release: Release) -> dict[str, str]:
     return {by_name[new]: new for new in namespace.placed(list(by_name), release.after)}
 
 
+def unreachable(catalog: Catalog, release: Release) -> list[str]:
+    """Published ids that no selection made in the earlier release leads to, in the manifest's order.
+
+    A client that finds its selection gone tries that id with the suffix, and the few aliases it knows.
+    """
+    earlier = (
+        {model.id for model in catalog.members(catalog.releases[release.origin])} if release.origin else {}
+    )
+    renamed = names(catalog, release).items() if release.suffix else ()
+    return [new for old, new in renamed if old in earlier and new != old + release.suffix]
+
+
 def entry(model: Model, published: str) -> dict[str, Any]:
     """A model's manifest entry under its published id."""
     return starpilot.manifest_entry(
@@ -51,7 +63,7 @@ def manifest(entries: Sequence[Mapping[str, Any]], name: str, scratch: Path) -> 
 
 @dataclass(frozen=True)
 class Artifact:
-    """What a release takes of one model: its published id, the whole artifact, and its parts, if any."""
+    """What a release takes of one model: its published id, the whole artifact, or `pieces` in its stead."""
 
     published: str
     whole: Output
@@ -70,7 +82,7 @@ class Artifact:
             self.file + piece.name: piece.sha256 for piece in self.pieces if piece.name != CHECKSUM
         }
         checksum = scratch / (self.file + CHECKSUM)
-        checksum.write_text(f"{self.whole.sha256}  {self.file}\n")
+        checksum.write_bytes(parts.checksum_line(self.whole.sha256, self.file))
         return {**found, checksum.name: checksum}
 
     def multipart(self) -> dict[str, Any]:
@@ -85,8 +97,13 @@ class Artifact:
         }
 
 
-def assemble(artifacts: Sequence[Artifact], manifest_output: Output, scratch: Path) -> Made:
-    """The release's flat folder: artifacts and parts, `multipart.json`, and the manifest last."""
+def assemble(
+    artifacts: Sequence[Artifact], manifest_output: Output, lost: Sequence[str], scratch: Path
+) -> Made:
+    """The release's folder: artifacts and parts, `multipart.json`, and the manifest last.
+
+    What is noted are the ids that are `lost` to earlier selections.
+    """
     outputs: dict[str, Path | str] = {}
     for artifact in artifacts:
         outputs |= artifact.outputs(scratch)
@@ -94,7 +111,8 @@ def assemble(artifacts: Sequence[Artifact], manifest_output: Output, scratch: Pa
     multipart.write_bytes(starpilot.multipart(one.multipart() for one in artifacts if one.pieces))
     outputs[multipart.name] = multipart
     outputs[manifest_output.name] = manifest_output.sha256
-    return Made(outputs, {"artifacts": len(artifacts)})
+    told = f"no earlier selection leads to {', '.join(lost)}: clients try the id with the suffix"
+    return Made(outputs, {"artifacts": len(artifacts), "notes": [told] if lost else []})
 
 
 def id_map(renamed: Mapping[str, str], release: Release, scratch: Path) -> Path:
