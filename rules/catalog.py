@@ -9,7 +9,7 @@ import hashlib
 import json
 import platform
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -136,8 +136,9 @@ class Limits:
 class Release:
     """A namespace of published files; `origin` is the release whose models it holds too.
 
-    `ids` gives published names to model IDs; `after` says which published ID stands right after which;
-    `parts` says whether every artifact is published in parts, or only one that is too large for a repository.
+    `ids` gives published names to model IDs; `after` says which published ID stands right after which.
+    `parts` is whether every artifact is published in parts, or only one that is too large for a repository;
+    `allow` names what is published though it would else be refused.
     """
 
     name: str
@@ -147,6 +148,7 @@ class Release:
     ids: dict[str, str]
     after: dict[str, str] = field(default_factory=dict)
     parts: str = "large"
+    allow: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,7 +262,9 @@ def _build(path: Path, tree: Table) -> Catalog:
         models[model_id] = Model(model_id, *(*head, *parts, *others, tuple(skipped)))
     flag_set, toolchain, frames, size, *rest = tree["defaults"]
     defaults = Defaults(sets[flag_set], toolchains[toolchain], cameras[frames], tuple(size), *rest)
-    releases = {name: Release(name, *row) for name, row in tree["release"].items()}
+    releases = {}
+    for name, (*row, allowed) in tree["release"].items():
+        releases[name] = replace(Release(name, *row), allow=tuple(allowed))
     monitoring = None
     if tree["monitoring"]:
         source, flag_set, toolchain, frames, skipped = tree["monitoring"]
@@ -382,6 +386,7 @@ def _release_row(releases: Table, name: str) -> list[Any]:
         table.get("ids", {}),
         table.get("after", {}),
         flags.inherited(releases, name, "from", "parts") or "large",
+        table.get("allow", []),
     ]
 
 

@@ -25,7 +25,7 @@ from rules.networks import architecture
 from rules.networks.openshapes import Shapes
 from rules.networks.outside import ONNX
 from rules.operators import holding
-from rules.releasing import parts
+from rules.releasing import parts, placeholders
 from rules.sources import beside, chunks, kind_of
 from rules.step import Made, Step
 from rules.steps import compile as compiling
@@ -526,6 +526,7 @@ class Graph:
         return releasing.names(self.catalog, release)
 
     def _manifest_settings(self, release: Release) -> Content:
+        placeholders.check(release, self.catalog.members(release))
         entries = self._entries(release)
         return {
             "entries": {one["id"]: one for one in entries},

@@ -11,6 +11,8 @@ from child import doit
 from contract import Project, generated, model
 
 from rules.clients import starpilot
+from rules.errors import CatalogError
+from rules.tasks import Yard
 
 RECONCILED = """
 opv8→opv83 opv9→opv93 opv10→opv103 opv11→opv113 opv12→opv123 opv13→opv133 op16→op163 op16d→op16d3
@@ -75,9 +77,21 @@ def released(tmp_path_factory: pytest.TempPathFactory, imported: str) -> Project
     """Every real source released as v23, and `rdfv2` besides. Read only."""
     project = Project(tmp_path_factory.mktemp("recovered"))
     regret = model("rdfv2", generated(NETWORK), 'since = "v22"')
-    (project.folder / "models.toml").write_text(buildable(imported) + regret)
+    allowed = re.sub(r"(?m)^(\[release\.v2[23]\])$", r'\1\nallow = ["placeholders"]', buildable(imported))
+    (project.folder / "models.toml").write_text(allowed + regret)
     project.doit("-n", "2", "release:v23")
     return project
+
+
+def test_a_release_takes_no_placeholders_for_true(tmp_path: Path, imported: str) -> None:
+    project = Project(tmp_path)
+    (project.folder / "models.toml").write_text(buildable(imported))
+    listed = Yard(project.folder / "models.toml").graph.steps["manifest:v22"]
+    with pytest.raises(
+        CatalogError, match=r"release v22: .* of tr1422, .* and \d+ more are placeholders"
+    ) as told:
+        listed.settings()
+    assert 'allow = ["placeholders"] under [release.v22]' in told.value.fix
 
 
 def ids(project: Project) -> list[str]:

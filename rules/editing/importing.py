@@ -19,10 +19,9 @@ from rules.editing.published import SUPERCOMBO, Manifest, SourceMap, Table
 from rules.errors import SourceError
 from rules.networks import behaviour
 from rules.releasing import namespace
+from rules.releasing.placeholders import PLACEHOLDERS
 from rules.url import shown
 
-# What a model without a manifest entry is called until one is imported.
-PLACEHOLDERS = {"version": "v11", "series": "StarPilot", "released": "2026-06-22"}
 TEXTS = ("name", "version", "series", "released")
 FIELDS = (*TEXTS, "community_favorite", "uses_external_gpu")
 NOTE = "# placeholders: "
