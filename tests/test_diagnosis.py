@@ -3,9 +3,11 @@
 import io
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -15,7 +17,7 @@ from hypothesis import strategies as st
 
 from rules.catalog import load
 from rules.commands.diagnose import read, report
-from rules.diagnosing import mismatch
+from rules.diagnosing import diagnosis, mismatch
 from rules.diagnosing.diagnosis import diagnose
 from rules.diagnosing.symptoms import SYMPTOMS
 from rules.errors import ArtifactError, WorkspaceError
@@ -315,6 +317,16 @@ def test_each_failure_from_its_own_words(name, line):
 
 def test_every_symptom_of_the_table_is_exercised():
     assert {symptom.name for symptom in SYMPTOMS} <= set(LINES)
+
+
+def test_what_is_advised_exists():
+    """Every `doit WORD` in what to type next is a command, or a task of some model."""
+    told = [symptom.fix for symptom in SYMPTOMS] + [Path(diagnosis.__file__).read_text()]
+    words = {word for text in told for word in re.findall(r"\bdoit (?:-a )?([a-z]+)", text)}
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+    commands = {*project["entry-points"]["doit.COMMAND"], *("does",)}  # "doit does, for each compile"
+    assert words - commands - {"pkl", "candidate", "onnx"} == set()
+    assert len(words) > 5
 
 
 @pytest.mark.parametrize(

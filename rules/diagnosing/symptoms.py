@@ -241,7 +241,7 @@ SYMPTOMS: Final = (
         "device not ready",
         CERTAIN,
         "the GPU that the flag set names is not on this machine, or not usable by this process",
-        "run doit on the device itself, or give the model a flag set of this machine in models.toml",
+        "run this on the device itself, or give the model a flag set of this machine in models.toml",
         (
             sign(
                 "/dev/kgsl-3d0",
