@@ -147,7 +147,7 @@ def _report(place: Place, whole: Whole) -> Report:
         problems.append(Problem(damage.kind, f"{damage.what}, it is {found.what}"))
         return Report(place.name, whole.size, **known, problems=tuple(problems), fix=found.fix)
     meaning = _meaning(place.name, machine, problems)
-    problems.sort(key=lambda one: one.kind not in SUSPECTS or one.kind == "trailing bytes")
+    problems.sort(key=_rank)
     return Report(
         place.name,
         whole.size,
@@ -168,6 +168,13 @@ def _missing_pieces(place: Place) -> str:
     if place.sha256 is not None or not place.files[0].name.endswith(".p00"):
         return ""
     return f"fetch its other parts, and {place.name}.sha256, into the same folder"
+
+
+def _rank(problem: Problem) -> int:
+    """What is told first: other bytes than announced, which explain the rest; then what loading would do."""
+    if problem.kind == "checksum":
+        return 0
+    return 2 if problem.kind == "trailing bytes" or problem.kind not in SUSPECTS else 1
 
 
 def _checked(place: Place, whole: Whole, problems: list[Problem]) -> str:
