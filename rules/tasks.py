@@ -234,7 +234,17 @@ class Yard:
         present = [path for path in paths if os.path.lexists(path)]
         for path in present if not dryrun else ():
             files.remove(path)
+        if step.owns is not None and not dryrun:
+            self._remove_empty(self.workspace.path(step.owns), {path.parent for path in paths})
         return present
+
+    @staticmethod
+    def _remove_empty(owned: Path, folders: "set[Path]") -> None:
+        """Folders in what a step owns that its outputs stood in; an empty one would not belong there."""
+        for folder in sorted(folders):
+            if folder != owned and folder.is_relative_to(owned):
+                with contextlib.suppress(OSError):  # somebody else's file is in it
+                    files.remove_folder(folder)
 
 
 def _stamp(path: Path) -> list[int]:

@@ -16,7 +16,9 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +39,29 @@ if _log:
         os.write(_file, b"%d\\n" % os.fstat(descriptor).st_ino)
     os.fsync = fsync
 """
+
+
+# What the client's parser reads of each network, in columns.
+VISION = {
+    "pose": 12,
+    "meta": 55,
+    "desire_pred": 32,
+    "wide_from_device_euler": 6,
+    "road_transform": 12,
+    "lane_lines": 528,
+    "lane_lines_prob": 8,
+    "road_edges": 264,
+    "lead": 144,
+    "lead_prob": 3,
+    "hidden_state": 512,
+}
+POLICY = {"plan": 990, "desire_state": 8, "pad": 2}
+
+
+def cut(widths: Mapping[str, int]) -> dict[str, slice]:
+    """Slices one behind the other."""
+    ends = [*accumulate(widths.values())]
+    return {name: slice(end - widths[name], end) for name, end in zip(widths, ends, strict=True)}
 
 
 def tiny_model(folder: Path, seed: int) -> None:
@@ -83,7 +108,7 @@ def tiny_model(folder: Path, seed: int) -> None:
             tensor("v", 128, 1576),
             tensor("u", 1576),
         ],
-        {"hidden_state": slice(1064, 1576), "pose": slice(0, 12)},
+        cut(VISION),
     )
     save(
         "driving_policy",
@@ -99,7 +124,7 @@ def tiny_model(folder: Path, seed: int) -> None:
             "features_buffer": (T.FLOAT16, [1, 25, 512]),
         },
         [tensor("w", 714, 1000), tensor("u", 1000)],
-        {"plan": slice(0, 990)},
+        cut(POLICY),
     )
 
 

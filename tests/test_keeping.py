@@ -250,7 +250,7 @@ def test_a_copy_is_made_where_no_link_can_be(tmp_path: Path, store: Store) -> No
 @pytest.mark.parametrize("damage", [b"", CONTENT[:-1], OTHER])
 def test_a_damaged_blob_is_refused_and_removed(tmp_path: Path, store: Store, damage: bytes) -> None:
     digest = put(store, CONTENT)
-    store.note_result("key", {"outputs": [{"name": "a", "sha256": digest}], "facts": {}})
+    store.note_result("key", {"outputs": [{"name": "a", "sha256": digest}], "facts": {}, "step": "pkl:m"})
     assert store.result("key") is not None
     store.path_of(digest).chmod(0o644)
     store.path_of(digest).write_bytes(damage)
@@ -266,8 +266,9 @@ def test_a_damaged_blob_is_refused_and_removed(tmp_path: Path, store: Store, dam
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"outputs": 1}', '{"outputs": [{}]}', "{}"])
 def test_a_result_that_cannot_be_read_is_none(store: Store, text: str) -> None:
-    store.note_result("key", {"outputs": [], "facts": {}})
-    assert store.result("key") == {"outputs": [], "facts": {}, "key": "key"}
+    result = {"outputs": [], "facts": {}, "step": "pkl:m"}
+    store.note_result("key", result)
+    assert store.result("key") == {**result, "key": "key"}
     (path,) = (store.root / "ac").iterdir()
     path.write_text(text)
     assert store.result("key") is None

@@ -122,7 +122,7 @@ def refused(tmp_path, message, file, out, **options):
 
 def test_refusals_leave_an_earlier_split_alone(split, tmp_path):
     file, out = tmp_path / "in" / NAME, tmp_path / "out"
-    refused(tmp_path, "needs no parts: expected more than 100000000 bytes, got 10", file, out, force=False)
+    refused(tmp_path, "needs no parts: expected more than 100,000,000 bytes, got 10", file, out, force=False)
     refused(tmp_path, "expected at most 100, got 101", made(tmp_path / "in", bytes(101)), out, part_size=1)
     refused(tmp_path, "an empty file has no parts", made(tmp_path / "in", b""), out)
     refused(tmp_path, "expected a file to split, got nothing", tmp_path / "gone" / NAME, out)

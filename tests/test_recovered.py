@@ -35,6 +35,7 @@ AFTER = 'after = { rdf23 = "rdfv23" }\n'
 SEEDS = {"deeprl3": 2, "deeprl33": 3, "rdf2": 4}
 MIXED_UP = (*SEEDS, "deeprl3v2", "rdfv2")
 NETWORK = "vision-conv+attention"
+ACTING = "multi-policy"  # has the head that v15 steers by
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +69,8 @@ def buildable(catalog: str) -> str:
 
 def _made_here(table: str) -> str:
     model_id = table.partition("]")[0].removeprefix("[models.")
-    source = generated(NETWORK, seed=SEEDS.get(model_id, 1))
+    network = ACTING if 'version = "v15"' in table else NETWORK
+    source = generated(network, seed=SEEDS.get(model_id, 1))
     return re.sub(r'source = \{ kind = "git", ref = "\w{40}", format = "\w+" \}\n', source, table)
 
 

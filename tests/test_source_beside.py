@@ -247,13 +247,12 @@ def test_a_model_that_is_added_brings_its_weights_and_says_its_open_sizes(tmp_pa
     files = {f"{name}.onnx": opened(network(NAME)) for name in ("net", "driving_vision")}
     written(tmp_path / "from", {**files, NAME: DATA})
     made.catalog = model("other", 'source = { kind = "file", path = "o.onnx", format = "generic" }\n')
-    made.doit("add", str(tmp_path / "from/net.onnx"), "--id", "net", "--format", "generic")
-    told = made.doit("onnx:net", fails=True).stdout
+    add = ("add", str(tmp_path / "from/net.onnx"), "--id", "net", "--format", "generic")
+    told = made.doit(*add, fails=True).stderr
     assert "shapes = { x = [1, 4] }" in told
     assert "--shape x=1,4" in told
     assert "expected NAME=SIZE" in made.doit("add", "--shape", "x=1,", "n.onnx", fails=True).stderr
-    again = ("add", str(tmp_path / "from/net.onnx"), "--id", "net", "--format", "generic", "--shape", "x=2,4")
-    made.doit(*again)
+    made.doit(*add, "--shape", "x=2,4")
     assert made.made("onnx:net") == ["onnx:net"]
     assert made.record("net_source")["facts"]["model"]["inputs"]["x"]["shape"] == [2, 4]
     assert made.files("onnx/net") == {"net_model.onnx": files["net.onnx"], NAME: DATA}

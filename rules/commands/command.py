@@ -231,7 +231,8 @@ class CatalogCommand(Command):
         """
         from rules.tasks import Yard
 
-        Yard.only_looks = self.only_looks
+        # Who asks for every byte to be read wants that to be remembered.
+        Yard.only_looks = self.only_looks and not options.get("verify")
         folder = Path(options.get("cwdPath") or ".")
         if options.get("dodoFile") == DODO and not options["seek_file"] and not Path(DODO).exists():
             if (folder / CATALOG).exists():
